@@ -1,0 +1,1 @@
+"""The services of Triptych: router, encoder, denoiser, decoder."""

@@ -1,0 +1,1 @@
+"""The router: prices, admits and dispatches jobs."""

@@ -1,0 +1,81 @@
+"""What the scheduler wants done. A driver performs each and reports what came of it as an event."""
+
+from dataclasses import dataclass
+
+from services.router.core.job import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What admission says of a job, and why.
+
+    `reason` is "" if admitted, else one of "OVERLOADED", "TOO_LONG", "DEADLINE_UNREACHABLE", "NO_WORKER", "QUEUE_FULL".
+    `backlog_s` is the unrun seconds per worker that would rank ahead, `limit_s` what the pool allows this estimate,
+    `retry_after_s` the predicted time until it would be admitted (0 if admitted). `wait_s` predicts the time until its
+    denoise starts.
+    """
+
+    admitted: bool
+    reason: str
+    pool: str
+    rank: float
+    backlog_s: float
+    limit_s: float
+    retry_after_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitJob:
+    """Make the job durable, then answer its client."""
+
+    job_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RejectJob:
+    """Refuse the job; the scheduler has forgotten it."""
+
+    job_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Call the worker. `attempt` counts starts of the job's denoise, from 1."""
+
+    task: Task
+    worker_id: str
+    rank: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Cancel the call; whatever it still reports is ignored."""
+
+    task: Task
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueJob:
+    """Tell the job's watchers that it waits again, and why."""
+
+    job_id: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishJob:
+    """The job is over. `outcome` is "succeeded", "failed" or "cancelled"; `reason` and `blame` are set if it failed."""
+
+    job_id: str
+    outcome: str
+    reason: str = ""
+    blame: str = ""
+
+
+Action = AdmitJob | RejectJob | StartTask | StopTask | RequeueJob | FinishJob

@@ -1,0 +1,113 @@
+"""What happens to the scheduler. A driver (the live router or the simulator) reports each as it happens."""
+
+from dataclasses import dataclass
+
+from services.router.core.job import JobRequest, Task, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A client wants a job run. Answered by `AdmitJob` or `RejectJob`."""
+
+    request: JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class JobRestored:
+    """A job accepted by an earlier router is taken up again with its stored rank and pool; no admission.
+
+    `finished` are the tasks whose results are known to be still on the exchange.
+    """
+
+    request: JobRequest
+    rank: float
+    pool: str
+    attempt: int
+    finished: frozenset[Task]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelRequested:
+    """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled), or by nothing if unknown or over."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker joined, or its heartbeat changed what it offers."""
+
+    worker: WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker has gone: what it ran is run again."""
+
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgressed:
+    """`fraction` (0 to 1) of the task's work is done."""
+
+    task: Task
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatentsReady:
+    """The denoise task goes on, but one output's latents are durable: its decode may start."""
+
+    job_id: str
+    output_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """The task's result is durable. `seconds` is the device time measured."""
+
+    task: Task
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """The task ended without a result.
+
+    `retryable`: another try may succeed (a worker died, was full, or drained). `counts`: the try is held against the
+    job. `blame` says why, in words for a person.
+    """
+
+    task: Task
+    reason: str
+    blame: str
+    retryable: bool
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResultGone:
+    """A result that a task needs has left the exchange: the stage that made it runs again (bounded, no attempt spent)."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed; back-offs may be over."""
+
+
+Event = (
+    JobSubmitted
+    | JobRestored
+    | JobCancelRequested
+    | WorkerSeen
+    | WorkerLost
+    | TaskProgressed
+    | LatentsReady
+    | TaskFinished
+    | TaskFailed
+    | ResultGone
+    | Ticked
+)

@@ -1,0 +1,3 @@
+"""Triptych: serve diffusion models as a suite of gRPC services."""
+
+__version__ = "0.1.0"
