@@ -1,0 +1,106 @@
+"""The catalog (`models.toml`): which models there are, where they lie, what they default to, allow and cost."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from triptych.config import ConfigError, load_toml
+
+DTypeName = Literal["float32", "float16", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What an empty field of a job stands for. `frame_count` and `fps` matter to videos only."""
+
+    step_count: int = 30
+    guidance: float = 5.0
+    width: int = 1024
+    height: int = 1024
+    frame_count: int = 1
+    fps: float = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may ask for, at most. Sides in pixels; `max_pixels` is width × height."""
+
+    min_side: int = 64
+    max_side: int = 2048
+    max_pixels: int = 2048 * 2048
+    max_step_count: int = 150
+    max_frame_count: int = 1
+    max_output_count: int = 4
+    max_prompt_bytes: int = 8192
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_side <= self.max_side:
+            raise ValueError("limits: 0 < min_side ≤ max_side must hold")
+        if self.max_output_count not in range(1, 5):
+            raise ValueError("limits.max_output_count must be 1 to 4")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The prior of a model's price; measurements correct it.
+
+    A denoise forward costs `forward_s + tokens / 1000 × tflop_per_ktoken / effective_tflops` seconds, `encode_s` is
+    the text encoding, decoding costs `decode_s_per_megapixel` per 10⁶ pixels and frame, `load_s` is a cold start.
+    """
+
+    tflop_per_ktoken: float = 20.0
+    effective_tflops: float = 450.0
+    forward_s: float = 0.0
+    encode_s: float = 0.05
+    decode_s_per_megapixel: float = 0.3
+    load_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """One model. `checkpoint` and `tiny_decoder` are folders beside the catalog, or hub ids.
+
+    `dtype` holds for the denoiser and, unless `encoder_dtype` or `decoder_dtype` say otherwise, for the other stages.
+    """
+
+    checkpoint: str
+    description: str = ""
+    media_kind: Literal["image", "video"] = "image"
+    dtype: DTypeName = "bfloat16"
+    encoder_dtype: DTypeName | None = None
+    decoder_dtype: DTypeName | None = None
+    tiny_decoder: str | None = None
+    # Decode in tiles from this many pixels of one frame on; None: never.
+    tile_from_pixels: int | None = 1536 * 1536
+    defaults: Defaults = field(default_factory=Defaults)
+    limits: Limits = field(default_factory=Limits)
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _CatalogFile:
+    models: dict[str, CatalogModel]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All models by name; `folder` is where relative checkpoints lie."""
+
+    models: dict[str, CatalogModel]
+    folder: Path
+
+    @classmethod
+    def load(cls, path: Path) -> "Catalog":
+        """Read `models.toml`. Raises `ConfigError` that names the key at fault."""
+        models = load_toml(_CatalogFile, path).models
+        if not models:
+            raise ConfigError(f"{path}: names no model")
+        return cls(models, path.resolve().parent)
+
+    def locate(self, place: str) -> str:
+        """The folder of a checkpoint if it lies beside the catalog, else the hub id as it stands.
+
+        A name never leads out of the catalog's folder unless the catalog's own author wrote an absolute path.
+        """
+        folder = self.folder / place
+        return str(folder) if folder.is_dir() else place

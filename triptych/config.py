@@ -1,0 +1,56 @@
+"""Reads configuration into frozen dataclasses: flag > environment > TOML file > default."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jsonargparse import ArgumentParser
+
+_Config = TypeVar("_Config")
+
+
+class ConfigError(ValueError):
+    """An unknown key or a bad value; the message names it."""
+
+
+def load_config(
+    kind: type[_Config], program: str, arguments: Sequence[str] | None = None, *, description: str | None = None
+) -> _Config:
+    """A program's configuration. A bad value or an unknown key is named on standard error and ends it with status 2.
+
+    A field `listen` is `--listen`, the variable `TRIPTYCH_LISTEN` and the TOML key `listen`; a nested field is
+    `--exchange.url`, `TRIPTYCH_EXCHANGE__URL` and `url` under `[exchange]`. The file is named by `--config`.
+    """
+    parser = ArgumentParser(
+        prog=program, description=description, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml"
+    )
+    try:
+        return _parse(parser, kind, list(sys.argv[1:] if arguments is None else arguments))
+    except ConfigError as error:
+        parser.exit(2, f"{program}: {error}{os.linesep}")
+        raise
+
+
+def load_toml(kind: type[_Config], path: Path) -> _Config:
+    """A TOML file alone, whatever the environment says. Raises `ConfigError`."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    parser = ArgumentParser(prog=path.name, exit_on_error=False, parser_mode="toml")
+    try:
+        return _parse(parser, kind, [f"--config={path}"])
+    except Exception as error:  # noqa: BLE001 - the parser raises several kinds
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _parse(parser: ArgumentParser, kind: type[_Config], arguments: list[str]) -> _Config:
+    parser.add_argument("--config", action="config", help="TOML file to read")
+    parser.add_class_arguments(kind, as_group=False)
+    values = parser.parse_args(arguments)
+    values.pop("config", None)
+    try:
+        made: Any = parser.instantiate(values)
+        return kind(**{name: made[name] for name in vars(made)})
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,148 @@
+"""The one catalog of errors: what can go wrong, its gRPC code, and its way over the wire and back.
+
+Every error on the wire is a `google.rpc.Status` with exactly one `ErrorInfo` (reason, domain "triptych", metadata),
+beside it `BadRequest` for bad input and `RetryInfo` when a later try may pass. Details are found by type, not position.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar, cast
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+DOMAIN = "triptych"
+_Detail = TypeVar("_Detail", bound=Message)
+
+
+class Reason(Enum):
+    """Why a call or a job failed; the value is its canonical gRPC code."""
+
+    INVALID_FIELD = ("INVALID_FIELD", code_pb2.INVALID_ARGUMENT)
+    MODEL_UNKNOWN = ("MODEL_UNKNOWN", code_pb2.NOT_FOUND)
+    JOB_UNKNOWN = ("JOB_UNKNOWN", code_pb2.NOT_FOUND)
+    OUTPUT_UNKNOWN = ("OUTPUT_UNKNOWN", code_pb2.NOT_FOUND)
+    OUTPUT_GONE = ("OUTPUT_GONE", code_pb2.NOT_FOUND)
+    REQUEST_ID_REUSED = ("REQUEST_ID_REUSED", code_pb2.ALREADY_EXISTS)
+    OVERLOADED = ("OVERLOADED", code_pb2.RESOURCE_EXHAUSTED)
+    QUEUE_FULL = ("QUEUE_FULL", code_pb2.RESOURCE_EXHAUSTED)
+    STORE_FULL = ("STORE_FULL", code_pb2.RESOURCE_EXHAUSTED)
+    NO_SLOT = ("NO_SLOT", code_pb2.RESOURCE_EXHAUSTED)
+    OUT_OF_MEMORY = ("OUT_OF_MEMORY", code_pb2.RESOURCE_EXHAUSTED)
+    TOO_MANY_STREAMS = ("TOO_MANY_STREAMS", code_pb2.RESOURCE_EXHAUSTED)
+    TOO_LONG = ("TOO_LONG", code_pb2.FAILED_PRECONDITION)
+    DEADLINE_UNREACHABLE = ("DEADLINE_UNREACHABLE", code_pb2.FAILED_PRECONDITION)
+    OUTPUT_NOT_READY = ("OUTPUT_NOT_READY", code_pb2.FAILED_PRECONDITION)
+    CONDITIONING_GONE = ("CONDITIONING_GONE", code_pb2.FAILED_PRECONDITION)
+    LATENTS_GONE = ("LATENTS_GONE", code_pb2.FAILED_PRECONDITION)
+    STALE_EPOCH = ("STALE_EPOCH", code_pb2.FAILED_PRECONDITION)
+    BUNDLE_CORRUPT = ("BUNDLE_CORRUPT", code_pb2.DATA_LOSS)
+    NO_WORKER = ("NO_WORKER", code_pb2.UNAVAILABLE)
+    WORKER_LOST = ("WORKER_LOST", code_pb2.UNAVAILABLE)
+    DRAINING = ("DRAINING", code_pb2.UNAVAILABLE)
+    NOT_READY = ("NOT_READY", code_pb2.UNAVAILABLE)
+    EXCHANGE_UNAVAILABLE = ("EXCHANGE_UNAVAILABLE", code_pb2.UNAVAILABLE)
+    UNREACHABLE = ("UNREACHABLE", code_pb2.UNAVAILABLE)
+    CANCELLED = ("CANCELLED", code_pb2.CANCELLED)
+    STAGE_FAILED = ("STAGE_FAILED", code_pb2.INTERNAL)
+    TOO_MANY_ATTEMPTS = ("TOO_MANY_ATTEMPTS", code_pb2.INTERNAL)
+    INTERNAL = ("INTERNAL", code_pb2.INTERNAL)
+
+    @property
+    def code(self) -> int:
+        """The canonical code, a `google.rpc.Code` value."""
+        return int(self.value[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field that cannot be used: its path in the request ("spec.width") and what to do about it."""
+
+    field: str
+    description: str
+
+
+class TriptychError(Exception):
+    """An error with a reason from the catalog, words for a person, and figures for a program.
+
+    `retry_after_s` is set when the same call may pass later. `metadata` values are strings.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[Violation] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata or {})
+        self.violations = tuple(violations)
+        self.retry_after_s = retry_after_s
+
+
+def invalid(*violations: Violation) -> TriptychError:
+    """Bad input: the fields at fault, named in the message too."""
+    message = "; ".join(f"{v.field}: {v.description}" for v in violations)
+    return TriptychError(Reason.INVALID_FIELD, message, violations=violations)
+
+
+def to_status(error: TriptychError) -> status_pb2.Status:
+    """The error as it travels and as it is stored with a failed job."""
+    status = status_pb2.Status(code=error.reason.code, message=error.message)
+    info = error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=error.metadata)
+    status.details.add().Pack(info)
+    if error.violations:
+        bad = error_details_pb2.BadRequest()
+        for violation in error.violations:
+            bad.field_violations.add(field=violation.field, description=violation.description)
+        status.details.add().Pack(bad)
+    if error.retry_after_s is not None:
+        delay = Duration()
+        delay.FromNanoseconds(max(0, round(error.retry_after_s * 1e9)))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+def from_status(status: status_pb2.Status) -> TriptychError:
+    """The error that a status carries. A status that is not ours becomes INTERNAL with its message."""
+    info = _detail(status, error_details_pb2.ErrorInfo)
+    bad = _detail(status, error_details_pb2.BadRequest)
+    retry = _detail(status, error_details_pb2.RetryInfo)
+    known = info is not None and info.domain == DOMAIN and info.reason in Reason.__members__
+    return TriptychError(
+        Reason[info.reason] if info is not None and known else Reason.INTERNAL,
+        status.message,
+        metadata=dict(info.metadata) if info is not None else None,
+        violations=[Violation(v.field, v.description) for v in bad.field_violations] if bad is not None else (),
+        retry_after_s=retry.retry_delay.ToNanoseconds() / 1e9 if retry is not None else None,
+    )
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> TriptychError:
+    """The error behind a failed call: the server's own, or what the transport says of it."""
+    status = rpc_status.from_call(cast(Any, error))
+    if status is not None:
+        return from_status(status)
+    message = error.details() or error.code().name
+    if error.code() is grpc.StatusCode.CANCELLED:
+        return TriptychError(Reason.CANCELLED, message)
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return TriptychError(Reason.UNREACHABLE, message)
+    return TriptychError(Reason.INTERNAL, f"{error.code().name}: {message}")
+
+
+def _detail(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:
+    for packed in status.details:
+        found = kind()
+        if packed.Unpack(found):
+            return found
+    return None

@@ -1,0 +1,73 @@
+"""A gRPC server with health, reflection, keepalive, the error translation and an orderly end."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES
+from triptych.rpc.translation import ErrorTranslation
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class RpcServer:
+    """One listening server. `address` is valid after `start`.
+
+    `services` are the full names that health and reflection speak for ("triptych.v1.RouterService"). It starts out
+    NOT_SERVING: `set_serving(True)` when ready.
+    """
+
+    def __init__(self, listen: str, services: Sequence[str], max_concurrent_calls: int = 4096) -> None:
+        self.address = listen
+        self._listen = listen
+        self._services = list(services)
+        self._max_concurrent_calls = max_concurrent_calls
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, *register: Callable[[grpc.aio.Server], Any]) -> None:
+        """Bind, register every servicer and serve. Raises `OSError` when the address cannot be bound."""
+        server = grpc.aio.server(
+            interceptors=[ErrorTranslation()],
+            options=[
+                *KEEPALIVE_OPTIONS,
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                # A second server on the same port must fail, not share it.
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=self._max_concurrent_calls,
+        )
+        for add in register:
+            add(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection([*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        self.address = self._bind(server)
+        await self.set_serving(False)
+        await server.start()
+        self._server = server
+
+    async def set_serving(self, serving: bool) -> None:
+        """What `grpc.health.v1` answers, for the whole server ("") and each service."""
+        for name in ["", *self._services]:
+            await self._health.set(name, SERVING if serving else NOT_SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Say NOT_SERVING, refuse new calls, give running ones `grace_s` seconds, then cancel them."""
+        if self._server is None:
+            return
+        await self.set_serving(False)
+        await self._server.stop(grace_s)
+        self._server = None
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        host = self._listen.rpartition(":")[0]
+        try:
+            port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._listen}: {error}") from error
+        return f"{host}:{port}"

@@ -1,0 +1,75 @@
+"""The one place where exceptions become gRPC statuses."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, cast
+
+import grpc
+import structlog
+from grpc_status import rpc_status
+
+from triptych.errors import Reason, TriptychError, to_status
+from triptych.rpc.typing import Context, Handler
+
+log = structlog.get_logger()
+
+
+class ErrorTranslation(grpc.aio.ServerInterceptor):
+    """Turns a handler's exception into its status: the catalog's, or INTERNAL, logged and not leaked."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wrap unary-unary and unary-stream handlers; the contract has no others."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith("/triptych."):
+            return handler
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                _stream(cast(Any, handler.unary_stream), method),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        if handler.unary_unary is None:
+            return handler
+        return grpc.unary_unary_rpc_method_handler(
+            _unary(handler.unary_unary, method), handler.request_deserializer, handler.response_serializer
+        )
+
+
+def _unary(stock: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+    async def call(request: Any, context: Context) -> Any:
+        try:
+            return await stock(request, context)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge of the process
+            await _abort(context, error, method)
+
+    return call
+
+
+def _stream(stock: Callable[..., AsyncIterator[Any]], method: str) -> Callable[..., AsyncIterator[Any]]:
+    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for response in stock(request, context):
+                yield response
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge of the process
+            await _abort(context, error, method)
+
+    return call
+
+
+async def _abort(context: Context, error: Exception, method: str) -> NoReturn:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, TriptychError):
+        log.exception("call_failed", method=method)
+        error = TriptychError(Reason.INTERNAL, "An internal error; the service's log has it.")
+    await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    raise AssertionError("abort_with_status returned")
