@@ -9,7 +9,7 @@ from triptych.config import ConfigError, load_toml
 DTypeName = Literal["float32", "float16", "bfloat16"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Defaults:
     """What an empty field of a job stands for. `frame_count` and `fps` matter to videos only."""
 
@@ -21,7 +21,7 @@ class Defaults:
     fps: float = 16.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """What a job may ask for, at most. Sides in pixels; `max_pixels` is width × height."""
 
@@ -40,7 +40,7 @@ class Limits:
             raise ValueError("limits.max_output_count must be 1 to 4")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cost:
     """The prior of a model's price; measurements correct it.
 
@@ -56,7 +56,7 @@ class Cost:
     load_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CatalogModel:
     """One model. `checkpoint` and `tiny_decoder` are folders beside the catalog, or hub ids.
 
@@ -77,12 +77,12 @@ class CatalogModel:
     cost: Cost = field(default_factory=Cost)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _CatalogFile:
     models: dict[str, CatalogModel]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """All models by name; `folder` is where relative checkpoints lie."""
 

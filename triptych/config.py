@@ -40,7 +40,7 @@ def load_toml(kind: type[_Config], path: Path) -> _Config:
     parser = ArgumentParser(prog=path.name, exit_on_error=False, parser_mode="toml")
     try:
         return _parse(parser, kind, [f"--config={path}"])
-    except Exception as error:  # noqa: BLE001 - the parser raises several kinds
+    except Exception as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
