@@ -258,11 +258,16 @@ class BundleManifest(_message.Message):
     CHUNK_BYTES_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    INLINE_PAYLOAD_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     byte_size: _builtins.int
     chunk_bytes: _builtins.int
     chunk_count: _builtins.int
+    """Zero when the payload is inline."""
     digest: _builtins.bytes
+    """BLAKE2b-256 of the payload; 32 bytes."""
+    inline_payload: _builtins.bytes
+    """The whole payload, when it is small enough to travel with its manifest: one round trip, no chunks."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
     def __init__(
@@ -274,10 +279,11 @@ class BundleManifest(_message.Message):
         chunk_bytes: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
         digest: _builtins.bytes = ...,
+        inline_payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "chunk_bytes", b"chunk_bytes", "chunk_count", b"chunk_count", "digest", b"digest", "schema_version", b"schema_version", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "chunk_bytes", b"chunk_bytes", "chunk_count", b"chunk_count", "digest", b"digest", "inline_payload", b"inline_payload", "schema_version", b"schema_version", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,59 @@
+"""A real nats-server for the tests."""
+
+import subprocess
+import threading
+from pathlib import Path
+from typing import IO
+
+from triptych.exchange.server import command_line, is_ready, listening_port
+
+
+class NatsServer:
+    """A nats-server of the tests' own, on a free port. After `kill` or `stop`, `start` keeps port and store."""
+
+    def __init__(self, store_dir: Path) -> None:
+        self._store_dir = store_dir
+        self._port: int | None = None
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start, and return when clients are served, as told by the server's log."""
+        command = command_line(self._store_dir, port=self._port)
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        log = self._process.stderr
+        assert log is not None
+        lines = []
+        for line in log:
+            lines.append(line)
+            self._port = listening_port(line) or self._port
+            if is_ready(line):
+                # A full pipe would stop the server.
+                threading.Thread(target=_drain, args=(log,), daemon=True).start()
+                return
+        raise RuntimeError("nats-server ended: " + "".join(lines))
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        if self._process is not None:
+            self._process.terminate()
+            self._reap()
+
+    def kill(self) -> None:
+        """End at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._process.wait(timeout=20)
+        self._process = None
+
+
+def _drain(log: IO[str]) -> None:
+    for _ in log:
+        pass

@@ -1,0 +1,32 @@
+"""Bundles of tensors between processes, over NATS JetStream."""
+
+from triptych.exchange.bundle import Bundle, Entry, TensorData, Value
+from triptych.exchange.config import ExchangeConfig
+from triptych.exchange.errors import (
+    BundleCorrupt,
+    BundleGone,
+    BundleInvalid,
+    ExchangeError,
+    ExchangeUnavailable,
+    StoreFull,
+    StreamConflict,
+)
+from triptych.exchange.exchange import Exchange
+from triptych.exchange.streams import events_subject
+
+__all__ = [
+    "Bundle",
+    "BundleCorrupt",
+    "BundleGone",
+    "BundleInvalid",
+    "Entry",
+    "Exchange",
+    "ExchangeConfig",
+    "ExchangeError",
+    "ExchangeUnavailable",
+    "StoreFull",
+    "StreamConflict",
+    "TensorData",
+    "Value",
+    "events_subject",
+]

