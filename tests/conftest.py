@@ -20,5 +20,5 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 @pytest.fixture
 async def exchange(nats_server: NatsServer) -> AsyncIterator[Exchange]:
     """An open exchange on `nats_server`, with the default limits."""
-    async with Exchange(ExchangeConfig(urls=(nats_server.url,))) as exchange:
+    async with Exchange(ExchangeConfig(url=nats_server.url)) as exchange:
         yield exchange

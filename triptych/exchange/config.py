@@ -14,14 +14,15 @@ MAX_WINDOW_BYTES = 48 * MIB
 MAX_CHUNK_BYTES = 7 * MIB
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExchangeConfig:
     """Settings of one process's exchange. Every process of a suite should use the same limits and TTLs.
 
     Raises ValueError, naming the field, for a value that cannot work.
     """
 
-    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    # Several servers of a cluster are separated by commas.
+    url: str = "nats://127.0.0.1:4222"
     # A NATS .creds file; None for a server without accounts, or with user and password in the URL.
     credentials_file: Path | None = None
     # Shown in the server's list of connections.
@@ -63,8 +64,8 @@ class ExchangeConfig:
     ping_interval_s: float = 5.0
 
     def __post_init__(self) -> None:
-        if not self.urls:
-            raise ValueError("urls: at least one is needed")
+        if not all(self.servers):
+            raise ValueError(f"url: {self.url!r} names no server, or an empty one")
         if self.storage not in ("file", "memory"):
             raise ValueError(f"storage: {self.storage!r} is neither 'file' nor 'memory'")
         for field in fields(self):
@@ -74,6 +75,11 @@ class ExchangeConfig:
         self._check_sizes()
         if self.conditioning_index_ttl_s >= self.conditioning_ttl_s:
             raise ValueError("conditioning_index_ttl_s: an entry must expire before its bundle (conditioning_ttl_s)")
+
+    @property
+    def servers(self) -> list[str]:
+        """The servers' URLs."""
+        return [server.strip() for server in self.url.split(",")]
 
     def _check_sizes(self) -> None:
         if self.chunk_bytes > MAX_CHUNK_BYTES:

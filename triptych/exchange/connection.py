@@ -66,7 +66,7 @@ class Connection:
                 await self._connect()
         except TimeoutError as error:
             await self.close()
-            raise ExchangeUnavailable(f"no NATS server at {', '.join(self._config.urls)}") from error
+            raise ExchangeUnavailable(f"no NATS server at {self._config.url}") from error
         needed = self._config.chunk_bytes + HEADROOM_BYTES
         if self.client.max_payload < needed:
             await self.close()
@@ -75,7 +75,7 @@ class Connection:
     async def _connect(self) -> None:
         config = self._config
         await self.client.connect(
-            servers=list(config.urls),
+            servers=config.servers,
             name=f"{config.client_name} {self._role}",
             user_credentials=str(config.credentials_file) if config.credentials_file else None,
             max_reconnect_attempts=-1,
