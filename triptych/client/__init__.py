@@ -1,0 +1,8 @@
+"""The client: submit, watch, cancel, download. Needs no extra and no torch."""
+
+from triptych.client.client import Client
+from triptych.client.local_suite import DEFAULT_ADDRESS, find_router
+from triptych.client.media import Media, attachment
+from triptych.client.patience import Patience
+
+__all__ = ["DEFAULT_ADDRESS", "Client", "Media", "Patience", "attachment", "find_router"]

@@ -1,0 +1,236 @@
+"""The asyncio client of a router."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import grpc
+
+from triptych.client.local_suite import find_router
+from triptych.client.media import Media
+from triptych.client.patience import Patience, Retries
+from triptych.errors import Reason, TriptychError, from_rpc_error, from_status
+from triptych.rpc import open_channel
+from triptych.v1 import job_pb2, router_service_pb2, router_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from triptych.v1.router_service_pb2_grpc import RouterServiceAsyncStub
+
+CALL_TIMEOUT_S = 15.0
+CANCEL_TIMEOUT_S = 5.0
+PAGE_SIZE = 200
+ENDS = frozenset({"succeeded", "failed", "cancelled"})
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class Client:
+    """A connection to a router, for one event loop: `async with Client() as client`.
+
+    Without an address it takes `TRIPTYCH_ROUTER`, the suite that runs here, or 127.0.0.1:7460. Every method raises
+    `TriptychError` and nothing else for what goes wrong at the router or on the way there; a router that is briefly
+    away is asked again within the bounds of `patience`.
+    """
+
+    def __init__(self, address: str | None = None, *, patience: Patience | None = None) -> None:
+        self.address = address or ""
+        self._patience = patience or Patience()
+        self._answered = False
+        self._channel: grpc.aio.Channel | None = None
+        self._router: RouterServiceAsyncStub | None = None
+
+    async def __aenter__(self) -> Self:
+        self.address = self.address or find_router()
+        self._channel = open_channel(self.address)
+        self._router = router_service_pb2_grpc.RouterServiceStub(self._channel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = self._router = None
+
+    async def submit(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> job_pb2.Job:
+        """Hand in a job; it is durable when this returns.
+
+        `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job; without it, each call is a new job.
+        """
+        request = router_service_pb2.SubmitJobRequest(spec=spec, request_id=request_id or uuid.uuid4().hex)
+        return (await self._call(self._stub.SubmitJob, request)).job
+
+    async def watch(self, job_id: str, *, after_sequence: int = 0) -> AsyncGenerator[job_pb2.JobEvent, None]:
+        """Each event of a job past `after_sequence`, once and in order, until and with the one that ends it.
+
+        A stream that breaks is taken up again where it was.
+        """
+        retries = self._retries()
+        while True:
+            request = router_service_pb2.WatchJobRequest(job_id=job_id, after_sequence=after_sequence)
+            try:
+                async for response in self._stub.WatchJob(request):
+                    event = response.event
+                    if event.sequence <= after_sequence:
+                        continue
+                    after_sequence = event.sequence
+                    self._answered = True
+                    retries = self._retries()
+                    yield event
+                    if event.WhichOneof("event") in ENDS:
+                        return
+                broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream before the job had ended.")
+            except grpc.aio.AioRpcError as failure:
+                broken = _interruption(failure)
+            await retries.pause(broken)
+
+    async def stream(
+        self, spec: job_pb2.JobSpec, *, request_id: str | None = None
+    ) -> AsyncGenerator[job_pb2.Job | job_pb2.JobEvent | Media, None]:
+        """Submit, watch and download: the accepted job first, then its events, each output after its event.
+
+        Leaving early, or cancelling the task that waits here, cancels the job.
+        """
+        job = await self._submit_or_take_back(spec, request_id)
+        ended = False
+        try:
+            yield job
+            async for event in self.watch(job.job_id):
+                ended = event.WhichOneof("event") in ENDS
+                yield event
+                if event.WhichOneof("event") == "output":
+                    yield await self.download(job.job_id, event.output.index)
+        finally:
+            if not ended:
+                await self._abandon(job.job_id)
+
+    async def generate(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> list[Media]:
+        """Make pictures or videos and wait for them, in order of their index. Cancelling the task cancels the job."""
+        made: list[Media] = []
+        async with contextlib.aclosing(self.stream(spec, request_id=request_id)) as progress:
+            async for item in progress:
+                if isinstance(item, Media):
+                    made.append(item)
+                elif isinstance(item, job_pb2.JobEvent):
+                    raise_if_failed(item)
+        return sorted(made, key=lambda media: media.output.index)
+
+    async def job(self, job_id: str) -> job_pb2.Job:
+        """The job as it is now."""
+        return (await self._call(self._stub.GetJob, router_service_pb2.GetJobRequest(job_id=job_id))).job
+
+    async def jobs(self, *, states: Sequence[job_pb2.JobState.ValueType] = (), limit: int = 50) -> list[job_pb2.Job]:
+        """The newest jobs, at most `limit`, of the given states or of all."""
+        found: list[job_pb2.Job] = []
+        page_token = ""
+        while len(found) < limit:
+            request = router_service_pb2.ListJobsRequest(
+                page_size=min(limit - len(found), PAGE_SIZE), page_token=page_token, states=states
+            )
+            page = await self._call(self._stub.ListJobs, request)
+            found.extend(page.jobs)
+            page_token = page.next_page_token
+            if not page_token:
+                break
+        return found[:limit]
+
+    async def cancel(self, job_id: str) -> job_pb2.Job:
+        """Stop a job for good. One that has ended stays as it is."""
+        return (await self._call(self._stub.CancelJob, router_service_pb2.CancelJobRequest(job_id=job_id))).job
+
+    async def estimate(self, spec: job_pb2.JobSpec) -> router_service_pb2.EstimateJobResponse:
+        """What a job would cost, and whether it would be taken now. Nothing runs."""
+        return await self._call(self._stub.EstimateJob, router_service_pb2.EstimateJobRequest(spec=spec))
+
+    async def download(self, job_id: str, output_index: int = 0) -> Media:
+        """A finished output, whole in memory. An interrupted download begins again."""
+        retries = self._retries()
+        request = router_service_pb2.DownloadOutputRequest(job_id=job_id, output_index=output_index)
+        while True:
+            try:
+                media = await _collect(self._stub.DownloadOutput(request))
+            except grpc.aio.AioRpcError as failure:
+                await retries.pause(_interruption(failure))
+            else:
+                self._answered = True
+                return media
+
+    async def models(self) -> list[router_service_pb2.Model]:
+        """The catalog, and what of it is served."""
+        response = await self._call(self._stub.ListModels, router_service_pb2.ListModelsRequest())
+        return list(response.models)
+
+    async def fleet(self) -> router_service_pb2.GetFleetResponse:
+        """Workers and pools as the router sees them."""
+        return await self._call(self._stub.GetFleet, router_service_pb2.GetFleetRequest())
+
+    @property
+    def _stub(self) -> "RouterServiceAsyncStub":
+        if self._router is None:
+            raise RuntimeError("Client is not open; use `async with Client() as client`")
+        return self._router
+
+    def _retries(self) -> Retries:
+        return Retries(self._patience, self._patience.reconnect_s if self._answered else self._patience.connect_s)
+
+    async def _call(
+        self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request
+    ) -> _Response:
+        retries = self._retries()
+        while True:
+            try:
+                response = await method(request, timeout=CALL_TIMEOUT_S)
+            except grpc.aio.AioRpcError as failure:
+                await retries.pause(from_rpc_error(failure))
+            else:
+                self._answered = True
+                return response
+
+    async def _submit_or_take_back(self, spec: job_pb2.JobSpec, request_id: str | None) -> job_pb2.Job:
+        """Submit; if this task is cancelled meanwhile, no job stays behind that nobody knows of."""
+        submission = asyncio.ensure_future(self.submit(spec, request_id=request_id))
+        try:
+            return await asyncio.shield(submission)
+        except asyncio.CancelledError:
+            with contextlib.suppress(TriptychError, TimeoutError):
+                await self._abandon((await asyncio.wait_for(submission, CANCEL_TIMEOUT_S)).job_id)
+            raise
+
+    async def _abandon(self, job_id: str) -> None:
+        """Cancel on the way out, even while this task is being cancelled; the caller's own error matters more."""
+        with contextlib.suppress(TriptychError, TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self.cancel(job_id)), CANCEL_TIMEOUT_S)
+
+
+def raise_if_failed(event: job_pb2.JobEvent) -> None:
+    """Raises the error behind a failed or cancelled job; other events pass."""
+    kind = event.WhichOneof("event")
+    if kind == "failed":
+        raise from_status(event.failed.error)
+    if kind == "cancelled":
+        raise TriptychError(Reason.CANCELLED, f"Job {event.job_id} was cancelled.")
+
+
+async def _collect(chunks: "grpc.aio.UnaryStreamCall[Any, router_service_pb2.DownloadOutputResponse]") -> Media:
+    output = job_pb2.Output()
+    data = bytearray()
+    async for response in chunks:
+        if response.WhichOneof("event") == "output":
+            output = response.output
+            continue
+        if response.chunk.offset != len(data):
+            raise TriptychError(Reason.BUNDLE_CORRUPT, f"A chunk is missing at byte {len(data)} of the output.")
+        data += response.chunk.data
+    return Media(output, bytes(data))
+
+
+def _interruption(failure: grpc.aio.AioRpcError) -> TriptychError:
+    """A server that ends cancels the streams it still has: to us that is a broken stream, not a cancelled job."""
+    error = from_rpc_error(failure)
+    if error.reason is Reason.CANCELLED:
+        return TriptychError(Reason.UNREACHABLE, error.message)
+    return error

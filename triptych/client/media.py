@@ -1,0 +1,55 @@
+"""Pictures and videos on their way in and out."""
+
+import mimetypes
+from dataclasses import dataclass
+from pathlib import Path
+
+from triptych.errors import Violation, invalid
+from triptych.v1 import job_pb2
+
+_SUFFIXES = {
+    "image/png": ".png",
+    "image/apng": ".png",
+    "image/jpeg": ".jpg",
+    "image/webp": ".webp",
+    "video/mp4": ".mp4",
+}
+_ATTACHABLE = frozenset({"image/png", "image/jpeg", "image/webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A finished picture or video: what is known of it, and the encoded file."""
+
+    output: job_pb2.Output
+    data: bytes
+
+    @property
+    def suffix(self) -> str:
+        """The usual ending of a file of this type, with its dot."""
+        return _SUFFIXES.get(self.output.media_type, ".bin")
+
+    def save(self, path: Path | str) -> Path:
+        """Write the file in one step, making its folder if need be. Raises `OSError`."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.part")
+        draft.write_bytes(self.data)
+        return draft.replace(path)
+
+
+def attachment(
+    path: Path | str, role: job_pb2.AttachmentRole.ValueType = job_pb2.ATTACHMENT_ROLE_IMAGE
+) -> job_pb2.Attachment:
+    """A PNG, JPEG or WebP file to go with a job. Raises `TriptychError` (INVALID_FIELD)."""
+    path = Path(path)
+    media_type, _ = mimetypes.guess_type(path.name)
+    if path.suffix.lower() == ".webp":  # not in every system's table
+        media_type = "image/webp"
+    if media_type not in _ATTACHABLE:
+        raise invalid(Violation("spec.attachments", f"{path}: must be a .png, .jpg or .webp file"))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise invalid(Violation("spec.attachments", f"{path}: {error.strerror or error}")) from error
+    return job_pb2.Attachment(role=role, media_type=media_type, data=data)
