@@ -1,8 +1,8 @@
-"""What the scheduler wants done. A driver performs each and reports what came of it as an event."""
+"""What the scheduler wants done. A driver performs each, in order, and reports what came of it as an event."""
 
 from dataclasses import dataclass
 
-from services.router.core.job import Task
+from services.router.core.job import Stage, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +11,8 @@ class Verdict:
 
     `reason` is "" if admitted, else one of "OVERLOADED", "TOO_LONG", "DEADLINE_UNREACHABLE", "NO_WORKER", "QUEUE_FULL".
     `backlog_s` is the unrun seconds per worker that would rank ahead, `limit_s` what the pool allows this estimate,
-    `retry_after_s` the predicted time until it would be admitted (0 if admitted). `wait_s` predicts the time until its
-    denoise starts.
+    `retry_after_s` the predicted time until it would be admitted (0 if admitted, or where waiting is no help or its end
+    cannot be predicted). `wait_s` predicts the time until its denoise starts.
     """
 
     admitted: bool
@@ -43,12 +43,16 @@ class RejectJob:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Call the worker. `attempt` counts starts of the job's denoise, from 1."""
+    """Call the worker. `attempt` counts starts of the job's denoise, from 1 (an encode names the attempt it is for).
+
+    `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again.
+    """
 
     task: Task
     worker_id: str
     rank: float
     attempt: int
+    finished_outputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,12 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class RequeueJob:
-    """Tell the job's watchers that it waits again, and why."""
+    """Tell the job's watchers that `stage` of the job waits to be run again, and why."""
 
     job_id: str
     attempt: int
     reason: str
+    stage: Stage = Stage.DENOISE
 
 
 @dataclass(frozen=True, slots=True)

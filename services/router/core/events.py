@@ -1,4 +1,9 @@
-"""What happens to the scheduler. A driver (the live router or the simulator) reports each as it happens."""
+"""What happens to the scheduler. A driver (the live router or the simulator) reports each as it happens.
+
+A report is about the call that the latest `StartTask` of its task asked for. Once a call was stopped, reported failed
+or gone, or its worker was reported lost, the driver reports nothing more of it; a report on a task that is not running
+is ignored.
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +21,9 @@ class JobSubmitted:
 class JobRestored:
     """A job accepted by an earlier router is taken up again with its stored rank and pool; no admission.
 
-    `finished` are the tasks whose results are known to be still on the exchange.
+    `attempt` is how often its denoise was started. `finished` are the tasks whose results are known to be still on the
+    exchange (a denoise: the latents of every output), `latents` the outputs whose latents are while the denoise is not
+    finished. Ignored if the job is known.
     """
 
     request: JobRequest
@@ -24,11 +31,12 @@ class JobRestored:
     pool: str
     attempt: int
     finished: frozenset[Task]
+    latents: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class JobCancelRequested:
-    """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled), or by nothing if unknown or over."""
+    """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled); by nothing if unknown or over."""
 
     job_id: str
 
@@ -42,7 +50,7 @@ class WorkerSeen:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker has gone: what it ran is run again."""
+    """A worker has gone, and the driver has given up its calls to it: what it ran is run again."""
 
     worker_id: str
 
@@ -88,7 +96,10 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class ResultGone:
-    """A result that a task needs has left the exchange: the stage that made it runs again (bounded, no attempt spent)."""
+    """`task` ended because its input has left the exchange: the stage that made it runs again.
+
+    Of a denoise: its conditioning; of a decode: the latents of that output. Bounded, and no attempt is spent.
+    """
 
     task: Task
 

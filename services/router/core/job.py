@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 
 class Stage(Enum):
@@ -14,11 +15,15 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Estimated device seconds of a job per stage, over all its outputs. Each ≥ 0 and finite."""
+    """Estimated device seconds of a job per stage, over all its outputs. Each ≥ 0 and finite, else `ValueError`."""
 
     encode_s: float
     denoise_s: float
     decode_s: float
+
+    def __post_init__(self) -> None:
+        if not all(0.0 <= seconds < inf for seconds in (self.encode_s, self.denoise_s, self.decode_s)):
+            raise ValueError(f"not seconds, each finite and 0 or more: {self}")
 
     @property
     def total_s(self) -> float:
@@ -30,7 +35,7 @@ class JobRequest:
     """A priced job, as submitted.
 
     `priority_class` is "batch", "standard" or "premium"; `deadline_s` is on the clock of `now` (Unix seconds);
-    `output_count` is the number of decode tasks.
+    `output_count`, at least 1, is the number of decode tasks.
     """
 
     job_id: str
@@ -40,6 +45,10 @@ class JobRequest:
     seconds: StageSeconds
     output_count: int = 1
     deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.output_count < 1:
+            raise ValueError(f"output_count of {self.job_id} is {self.output_count}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,113 @@
+"""Who is let in: a job before which no more seconds per worker would rank than its pool's level allows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from services.router.core.actions import Verdict
+from services.router.core.backlog import Backlog, Backlogs
+from services.router.core.book import Book
+from services.router.core.config import PoolConfig, SchedulerConfig
+from services.router.core.fleet import Fleet, Group
+from services.router.core.job import JobRequest, Stage
+from services.router.core.policy import POLICIES
+from services.router.core.rank import rank_of
+from services.router.core.record import Key
+
+_RETRY_ROUNDS = 8
+
+
+class Admission:
+    """Judges jobs; changes nothing."""
+
+    def __init__(self, config: SchedulerConfig, pools: Sequence[PoolConfig], book: Book, fleet: Fleet) -> None:
+        self._config = config
+        self._pools = pools
+        self._book = book
+        self._fleet = fleet
+        self._backlogs = Backlogs(book, fleet)
+
+    def pool_of(self, request: JobRequest) -> PoolConfig:
+        """The first pool that takes the job, else the last one."""
+        return next((pool for pool in self._pools if pool.takes(request)), self._pools[-1])
+
+    def pool_named(self, name: str) -> PoolConfig | None:
+        return next((pool for pool in self._pools if pool.name == name), None)
+
+    def judge(self, request: JobRequest, now: float) -> Verdict:
+        """Admit the job or not, by the state as it is.
+
+        In one state, for one tenant, pool, model and class: if a job is refused for its backlog, its length or its
+        deadline, so is every longer one.
+        """
+        pool = self.pool_of(request)
+        live = sum(worker.info.ready for worker in self._fleet.of_stage(Stage.DENOISE))
+        rank = rank_of(self._config, self._book, request, now, live)
+        key = (rank, request.job_id, 0)
+        backlog = self._backlogs.ahead(pool.name, request.model, key)
+        verdict = Verdict(
+            admitted=True,
+            reason="",
+            pool=pool.name,
+            rank=rank,
+            backlog_s=backlog.worst_s,
+            limit_s=pool.max_backlog_s * pool.headroom(request.seconds.total_s),
+            retry_after_s=0.0,
+            wait_s=self._backlogs.wait_s(pool.name, request.model, key, backlog, request.seconds.encode_s),
+        )
+        reason = self._refusal(request, pool, verdict, backlog, now)
+        if not reason:
+            return verdict
+        retry_after_s = self._retry_after_s(request, reason, verdict, key)
+        return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s)
+
+    def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
+        if request.seconds.total_s > pool.max_job_s:
+            return "TOO_LONG"
+        if not all(self._fleet.capable(stage, request.model) for stage in Stage):
+            return "NO_WORKER"
+        if self._queue_is_full(request):
+            return "QUEUE_FULL"
+        if POLICIES[self._config.policy].sheds and verdict.backlog_s > verdict.limit_s:
+            return "OVERLOADED"
+        finish_s = now + backlog.finish_s(request.seconds, verdict.wait_s)
+        if request.deadline_s is not None and finish_s > request.deadline_s:
+            return "DEADLINE_UNREACHABLE"
+        return ""
+
+    def _queue_is_full(self, request: JobRequest) -> bool:
+        if len(self._book.jobs) >= self._config.max_queued_jobs:
+            return True
+        most = self._config.max_jobs_per_tenant
+        return most is not None and len(self._book.tenants.get(request.tenant, ())) >= most
+
+    def _retry_after_s(self, request: JobRequest, reason: str, verdict: Verdict, key: Key) -> float:
+        """Predicted seconds until the job would be admitted if nobody else came; 0 where waiting is no help."""
+        if reason == "OVERLOADED":
+            return self._overload_ends_s(request, verdict, key)
+        if reason == "QUEUE_FULL":
+            return self._next_finish_s(request, verdict)
+        return 0.0
+
+    def _overload_ends_s(self, request: JobRequest, verdict: Verdict, key: Key) -> float:
+        """Each worker runs a second of the backlog a second, but a job that comes later also ranks later.
+
+        So the least `t` with `A(rank + t) - t ≤ limit`, found from below; `A` bounds it.
+        """
+        later_s = verdict.backlog_s - verdict.limit_s
+        for _ in range(_RETRY_ROUNDS):
+            place = (key[0] + later_s, key[1], key[2])
+            next_s = self._backlogs.ahead(verdict.pool, request.model, place).worst_s - verdict.limit_s
+            if next_s <= later_s:
+                return later_s
+            later_s = next_s
+        return self._backlogs.ahead(verdict.pool, request.model, (inf, "", 0)).worst_s - verdict.limit_s
+
+    def _next_finish_s(self, request: JobRequest, verdict: Verdict) -> float:
+        """The mean time between two finishes of the jobs that fill the queue."""
+        denoisers = self._fleet.suited(Group(Stage.DENOISE, verdict.pool, request.model))
+        tenant_is_full = len(self._book.jobs) < self._config.max_queued_jobs
+        tenants = [request.tenant] if tenant_is_full else list(self._book.tenants)
+        ledgers = [self._book.tenants[tenant] for tenant in tenants]
+        unrun_s = sum(sum(ledger.total()) for ledger in ledgers)
+        return unrun_s / sum(len(ledger) for ledger in ledgers) / max(1, len(denoisers))

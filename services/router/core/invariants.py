@@ -1,0 +1,76 @@
+"""What must hold between any two events. For tests: it looks at everything."""
+
+from math import isclose
+
+from services.router.core.book import Book
+from services.router.core.config import SchedulerConfig
+from services.router.core.fleet import Fleet
+from services.router.core.job import Stage
+from services.router.core.lane import Lane
+from services.router.core.record import JobRecord, Seconds
+from services.router.core.task import TaskState
+
+
+def check(config: SchedulerConfig, book: Book, fleet: Fleet) -> None:
+    """Raise `AssertionError`, with the job, lane or worker at fault, if the state contradicts itself."""
+    for job in book.jobs.values():
+        _check_job(config, job)
+    for lane in book.lanes.values():
+        _check_lane(lane, [job for job in book.jobs.values() if book.lane(job) is lane])
+    for tenant, ledger in book.tenants.items():
+        jobs = [job for job in book.jobs.values() if job.request.tenant == tenant]
+        assert len(ledger) == len(jobs) > 0, tenant
+        assert _close(ledger.total(), _unrun(jobs)), tenant
+    _check_workers(book, fleet)
+
+
+def _check_job(config: SchedulerConfig, job: JobRecord) -> None:
+    states = {record.task: record.state for record in job.tasks}
+    assert not job.complete, job.job_id
+    assert job.reruns <= config.max_reruns, job.job_id
+    assert all(record.failures < config.max_attempts for record in job.tasks), job.job_id
+    assert all(record.setbacks <= config.max_setbacks for record in job.tasks), job.job_id
+    assert all(0.0 <= record.fraction <= 1.0 and 0.0 <= record.share <= 1.0 for record in job.tasks), job.job_id
+    # A task has its input or waits for it.
+    assert job.encode.state is not TaskState.PENDING, states
+    assert (job.denoise.state is TaskState.PENDING) == (job.encode.state is not TaskState.DONE), states
+    assert job.denoise.state is not TaskState.DONE or job.all_covered, states
+    for index, decode in enumerate(job.decodes):
+        if decode.state is not TaskState.DONE:
+            assert (decode.state is TaskState.PENDING) == (index not in job.latents), states
+
+
+def _check_lane(lane: Lane, jobs: list[JobRecord]) -> None:
+    assert lane.job_count == len(jobs) == len(lane.ledger) > 0, lane.key
+    assert lane.queued == sorted(job.key for job in jobs if job.queued), lane.key
+    for stage in Stage:
+        ready = [
+            (job.rank, job.job_id, record.task.output_index)
+            for job in jobs
+            for record in job.tasks
+            if record.task.stage is stage and record.state is TaskState.READY
+        ]
+        assert lane.startable[stage] == sorted(ready), (lane.key, stage)
+    assert lane.denoising == sum(job.denoise.state is TaskState.RUNNING for job in jobs), lane.key
+    assert _close(lane.ledger.total(), _unrun(jobs)), lane.key
+
+
+def _check_workers(book: Book, fleet: Fleet) -> None:
+    placed = [record for worker in fleet.workers.values() for record in worker.running.values()]
+    running = [r for job in book.jobs.values() for r in job.tasks if r.state is TaskState.RUNNING]
+    assert {id(record) for record in placed} == {id(record) for record in running}
+    assert len(placed) == len(running), "a task runs twice"
+    for worker in fleet.workers.values():
+        assert all(r.worker_id == worker.worker_id for r in worker.running.values()), worker.worker_id
+        assert all(r.task.stage is worker.info.stage for r in worker.running.values()), worker.worker_id
+        suspects = sum(record.suspect for record in worker.running.values())
+        assert not suspects or len(worker.running) == 1, worker.worker_id
+
+
+def _unrun(jobs: list[JobRecord]) -> Seconds:
+    parts = [job.unrun for job in jobs]
+    return (sum(part[0] for part in parts), sum(part[1] for part in parts), sum(part[2] for part in parts))
+
+
+def _close(these: Seconds, those: Seconds) -> bool:
+    return all(isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(these, those, strict=True))

@@ -1,0 +1,150 @@
+"""What becomes of a job when something becomes of one of its tasks."""
+
+from services.router.core.actions import Action, FinishJob, RequeueJob, StopTask
+from services.router.core.book import Book
+from services.router.core.config import SchedulerConfig
+from services.router.core.events import TaskFailed
+from services.router.core.fleet import Fleet
+from services.router.core.job import Stage
+from services.router.core.record import JobRecord
+from services.router.core.task import TaskRecord, TaskState
+
+_GONE = {Stage.ENCODE: "INPUT_GONE", Stage.DENOISE: "CONDITIONING_GONE", Stage.DECODE: "LATENTS_GONE"}
+
+
+class Progress:
+    """Moves jobs on and back. Each method takes a task that runs, and returns what is to be done about it."""
+
+    def __init__(self, config: SchedulerConfig, book: Book, fleet: Fleet) -> None:
+        self._config = config
+        self._book = book
+        self._fleet = fleet
+
+    def restore(self, job: JobRecord, finished: frozenset[Stage], decoded: frozenset[int]) -> None:
+        """Put the tasks of a job that is not in the book yet into the states that its durable results allow."""
+        for index, decode in enumerate(job.decodes):
+            if index in decoded:
+                decode.state = TaskState.DONE
+            elif index in job.latents:
+                decode.state = TaskState.READY
+        job.denoise.share = _missing_share(job)
+        if job.all_covered:
+            job.denoise.state = job.encode.state = TaskState.DONE
+        elif Stage.ENCODE in finished:
+            job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
+        else:
+            job.encode.state = TaskState.READY
+
+    def finish(self, job: JobRecord, record: TaskRecord) -> list[Action]:
+        """The task's result is durable."""
+        self._fleet.take(record)
+        if record.task.stage is Stage.DENOISE:
+            job.latents |= job.targets
+            return self._leave_denoise(job, "LATENTS_GONE")
+        self._book.move(job, record, TaskState.DONE)
+        if record.task.stage is Stage.ENCODE and job.denoise.state is TaskState.PENDING:
+            self._book.move(job, job.denoise, TaskState.READY)
+        return self._finish_if_complete(job)
+
+    def latents_ready(self, job: JobRecord, output_index: int) -> None:
+        """One output of the running denoise is durable."""
+        if output_index in job.targets:
+            job.latents.add(output_index)
+            self._ready_decodes(job)
+
+    def fail(self, job: JobRecord, record: TaskRecord, event: TaskFailed, now: float) -> list[Action]:
+        """The task ended without a result: it is tried again, at once or after a while, unless in vain."""
+        self._fleet.take(record)
+        if record.task.stage is Stage.DENOISE and job.all_covered:
+            return self._leave_denoise(job, event.reason)
+        if not event.retryable:
+            return self.end(job, "failed", event.reason, event.blame)
+        record.failures += event.counts
+        record.setbacks += not event.counts
+        if record.failures >= self._config.max_attempts or record.setbacks > self._config.max_setbacks:
+            tries = record.failures + record.setbacks
+            why = f"{record.task.stage.value} ended {tries} times without a result, last: {event.reason} {event.blame}"
+            return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why.rstrip())
+        # The first setback is no reason to wait: a worker drained, another takes over.
+        delay_s = self._config.backoff(record.failures if event.counts else record.setbacks - 1)
+        return self._again(job, record, event.reason, now, delay_s)
+
+    def lose_worker(self, job: JobRecord, record: TaskRecord, worker_id: str, now: float) -> list[Action]:
+        """The task's worker died under it. From now on the task runs alone."""
+        record.suspect = True
+        record.failures += 1
+        if record.task.stage is Stage.DENOISE and job.all_covered:
+            return self._leave_denoise(job, "WORKER_LOST")
+        if record.failures >= self._config.max_attempts:
+            why = (
+                f"{record.failures} tries at {record.task.stage.value} failed; in the last, worker {worker_id} was lost"
+            )
+            return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
+        return self._again(job, record, "WORKER_LOST", now, 0.0)
+
+    def lose_input(self, job: JobRecord, record: TaskRecord) -> list[Action]:
+        """What the task needs is gone: the stage before makes it again."""
+        stage, reason = record.task.stage, _GONE[record.task.stage]
+        self._fleet.take(record)
+        job.reruns += 1
+        if stage is Stage.ENCODE or job.reruns > self._config.max_reruns:
+            return self.end(job, "failed", reason, f"the input of {stage.value} was gone {job.reruns} times")
+        if stage is Stage.DENOISE:
+            return self._encode_again(job, reason)
+        index = record.task.output_index
+        job.latents.discard(index)
+        job.targets.discard(index)
+        self._book.move(job, record, TaskState.PENDING)
+        if job.denoise.state is not TaskState.DONE:
+            return []  # it still has outputs to make; this one is made in the next run
+        return self._denoise_again(job, reason)
+
+    def end(self, job: JobRecord, outcome: str, reason: str = "", blame: str = "") -> list[Action]:
+        """The job is over; what runs of it is stopped."""
+        stops = [StopTask(r.task, r.worker_id) for r in job.tasks if r.state is TaskState.RUNNING and r.worker_id]
+        for record in job.tasks:
+            self._fleet.take(record)
+        self._book.remove(job)
+        return [*stops, FinishJob(job.job_id, outcome, reason, blame)]
+
+    def _again(self, job: JobRecord, record: TaskRecord, reason: str, now: float, delay_s: float) -> list[Action]:
+        if record.task.stage is Stage.DENOISE:
+            record.share = _missing_share(job)
+        if delay_s > 0:
+            self._book.hold(job, record, now + delay_s)
+        else:
+            self._book.move(job, record, TaskState.READY)
+        return [RequeueJob(job.job_id, job.attempt, reason, record.task.stage)]
+
+    def _encode_again(self, job: JobRecord, reason: str) -> list[Action]:
+        if job.all_covered:
+            return self._leave_denoise(job, reason)
+        job.denoise.share = _missing_share(job)
+        self._book.move(job, job.denoise, TaskState.PENDING)
+        self._book.move(job, job.encode, TaskState.READY)
+        return [RequeueJob(job.job_id, job.attempt, reason, Stage.ENCODE)]
+
+    def _leave_denoise(self, job: JobRecord, reason: str) -> list[Action]:
+        """The denoise has ended: done, unless latents that it does not owe have gone meanwhile."""
+        self._book.move(job, job.denoise, TaskState.DONE)
+        self._ready_decodes(job)
+        if not job.all_covered:
+            return self._denoise_again(job, reason)
+        return self._finish_if_complete(job)
+
+    def _denoise_again(self, job: JobRecord, reason: str) -> list[Action]:
+        job.denoise.share = _missing_share(job)
+        self._book.move(job, job.denoise, TaskState.READY)
+        return [RequeueJob(job.job_id, job.attempt, reason, Stage.DENOISE)]
+
+    def _ready_decodes(self, job: JobRecord) -> None:
+        for index in job.latents:
+            if job.decodes[index].state is TaskState.PENDING:
+                self._book.move(job, job.decodes[index], TaskState.READY)
+
+    def _finish_if_complete(self, job: JobRecord) -> list[Action]:
+        return self.end(job, "succeeded") if job.complete else []
+
+
+def _missing_share(job: JobRecord) -> float:
+    return 1.0 - len(job.covered) / len(job.decodes)

@@ -1,0 +1,162 @@
+"""The scheduler: events in, actions out, nothing else."""
+
+from services.router.core.actions import Action, AdmitJob, RejectJob, Verdict
+from services.router.core.admission import Admission
+from services.router.core.book import Book
+from services.router.core.config import SchedulerConfig
+from services.router.core.dispatch import Dispatch
+from services.router.core.events import (
+    Event,
+    JobCancelRequested,
+    JobRestored,
+    JobSubmitted,
+    LatentsReady,
+    ResultGone,
+    TaskFailed,
+    TaskFinished,
+    TaskProgressed,
+    Ticked,
+    WorkerLost,
+    WorkerSeen,
+)
+from services.router.core.fleet import Fleet
+from services.router.core.invariants import check
+from services.router.core.job import JobRequest, Stage, Task
+from services.router.core.policy import pools_in_force
+from services.router.core.progress import Progress
+from services.router.core.record import JobRecord, new_record
+from services.router.core.task import TaskRecord, TaskState
+from services.router.core.views import JobView, PoolView, Views, WorkerView
+
+
+class Scheduler:
+    """Admits, orders and places jobs. `handle` is the only method that changes anything.
+
+    Times are Unix seconds; a `now` that is behind an earlier one counts as that one. The same events at the same times
+    give the same actions.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        pools = pools_in_force(config)
+        self.config = config
+        self._now = 0.0
+        self._book = Book()
+        self._fleet = Fleet(pools)
+        self._admission = Admission(config, pools, self._book, self._fleet)
+        self._progress = Progress(config, self._book, self._fleet)
+        self._dispatch = Dispatch(config, pools, self._book, self._fleet)
+        self._views = Views(pools, self._book, self._fleet)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take in what happened; returns what is to be done about it, in order.
+
+        Raises `ValueError` if a job is submitted whose id is that of a job not yet over.
+        """
+        self._now = max(self._now, now)
+        self._book.release(self._now)
+        actions = self._apply(event)
+        if not isinstance(event, TaskProgressed):
+            actions += self._dispatch.run()
+        return actions
+
+    def estimate_verdict(self, request: JobRequest, now: float) -> Verdict:
+        """What admission would say of the job; changes nothing."""
+        return self._admission.judge(request, max(self._now, now))
+
+    def job(self, job_id: str) -> JobView | None:
+        """A job that is not over, None if unknown or over."""
+        return self._views.job(job_id)
+
+    def pools(self) -> tuple[PoolView, ...]:
+        """The pools, in the order of the configuration."""
+        return self._views.pools()
+
+    def workers(self) -> tuple[WorkerView, ...]:
+        """The workers, by id."""
+        return self._views.workers()
+
+    def next_tick_s(self) -> float | None:
+        """When `Ticked` will have something to release; None if nothing waits for a time. A later tick does no harm."""
+        return self._book.next_release_s()
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if the state contradicts itself. Looks at everything: for tests."""
+        check(self.config, self._book, self._fleet)
+
+    def _apply(self, event: Event) -> list[Action]:
+        match event:
+            case JobSubmitted(request):
+                return self._submit(request)
+            case JobRestored():
+                return self._restore(event)
+            case JobCancelRequested(job_id):
+                job = self._book.jobs.get(job_id)
+                return self._progress.end(job, "cancelled") if job else []
+            case WorkerSeen(worker):
+                self._fleet.see(worker)
+                return []
+            case WorkerLost(worker_id):
+                return self._lose_worker(worker_id)
+            case Ticked():
+                return []
+            case LatentsReady(job_id, output_index):
+                found = self._running(Task(job_id, Stage.DENOISE))
+                if found:
+                    self._progress.latents_ready(found[0], output_index)
+                return []
+            case _:
+                found = self._running(event.task)
+                return self._report(event, *found) if found else []
+
+    def _report(
+        self, event: TaskProgressed | TaskFinished | TaskFailed | ResultGone, job: JobRecord, record: TaskRecord
+    ) -> list[Action]:
+        match event:
+            case TaskProgressed():
+                record.fraction = max(record.fraction, min(1.0, event.fraction))
+                self._book.reckon(job)
+                return []
+            case TaskFinished():
+                return self._progress.finish(job, record)
+            case ResultGone():
+                return self._progress.lose_input(job, record)
+            case TaskFailed():
+                return self._progress.fail(job, record, event, self._now)
+
+    def _running(self, task: Task) -> tuple[JobRecord, TaskRecord] | None:
+        job = self._book.jobs.get(task.job_id)
+        record = job.task(task) if job else None
+        return (job, record) if job and record and record.state is TaskState.RUNNING else None
+
+    def _submit(self, request: JobRequest) -> list[Action]:
+        if request.job_id in self._book.jobs:
+            raise ValueError(f"job {request.job_id} is known already")
+        verdict = self._admission.judge(request, self._now)
+        if not verdict.admitted:
+            return [RejectJob(request.job_id, verdict)]
+        job = new_record(request, verdict.rank, self._admission.pool_of(request))
+        self._progress.restore(job, frozenset(), frozenset())
+        self._book.add(job)
+        return [AdmitJob(request.job_id, verdict)]
+
+    def _restore(self, event: JobRestored) -> list[Action]:
+        request = event.request
+        if request.job_id in self._book.jobs:
+            return []
+        pool = self._admission.pool_named(event.pool) or self._admission.pool_of(request)
+        job = new_record(request, event.rank, pool, event.attempt)
+        finished = frozenset(task.stage for task in event.finished if task.job_id == request.job_id)
+        outputs = frozenset(range(request.output_count))
+        job.latents |= outputs if Stage.DENOISE in finished else outputs & event.latents
+        decoded = frozenset(task.output_index for task in event.finished if task.stage is Stage.DECODE)
+        self._progress.restore(job, finished, decoded)
+        self._book.add(job)
+        return self._progress.end(job, "succeeded") if job.complete else []
+
+    def _lose_worker(self, worker_id: str) -> list[Action]:
+        actions: list[Action] = []
+        for record in self._fleet.lose(worker_id):
+            job = self._book.jobs.get(record.task.job_id)
+            if job is not None:  # an earlier task of this worker may have ended the job
+                actions += self._progress.lose_worker(job, record, worker_id, self._now)
+        return actions

@@ -1,0 +1,54 @@
+"""The states of a task, the one table of its legal transitions, and what the scheduler keeps of each task."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from services.router.core.job import Task
+
+
+class TaskState(Enum):
+    """Where a task stands."""
+
+    PENDING = "pending"  # its input is not there yet
+    READY = "ready"  # may be started
+    HELD = "held"  # failed, and waits out its back-off
+    RUNNING = "running"
+    DONE = "done"  # its result is durable
+
+
+# A new or restored job's tasks begin in whatever state its durable results allow.
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.PENDING: frozenset({TaskState.READY}),
+    TaskState.READY: frozenset({TaskState.RUNNING}),
+    TaskState.HELD: frozenset({TaskState.READY}),
+    # READY again: its worker died or drained; PENDING again: its input was gone.
+    TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.READY, TaskState.HELD, TaskState.PENDING}),
+    # READY again: its result left the exchange before it was used.
+    TaskState.DONE: frozenset({TaskState.READY}),
+}
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task of an accepted job.
+
+    `seconds` is the estimate of all of it, `share` the part (0 to 1) that is to be run still or again, `fraction` how
+    much of that is done. `failures` are tries held against the job, `setbacks` tries that are not. A suspect was
+    running when a worker died: it runs alone from then on, so that it takes no other job down with it.
+    """
+
+    task: Task
+    seconds: float
+    state: TaskState = TaskState.PENDING
+    worker_id: str = ""
+    share: float = 1.0
+    fraction: float = 0.0
+    held_until_s: float = 0.0
+    failures: int = 0
+    setbacks: int = 0
+    suspect: bool = False
+
+    @property
+    def unrun_s(self) -> float:
+        """Estimated seconds still to run, ≥ 0."""
+        return 0.0 if self.state is TaskState.DONE else self.seconds * self.share * (1.0 - self.fraction)
