@@ -1,10 +1,21 @@
 """What can go wrong on the exchange."""
 
+from triptych.errors import Reason, TriptychError
 from triptych.v1.tensor_pb2 import DataRef
 
+# What the loss of a bundle is called, by the store that it lay in.
+_GONE = {
+    "conditioning": Reason.CONDITIONING_GONE,
+    "latents": Reason.LATENTS_GONE,
+    "outputs": Reason.OUTPUT_GONE,
+}
 
-class ExchangeError(Exception):
-    """Base of every error of the exchange."""
+
+class ExchangeError(TriptychError):
+    """Base of every error of the exchange: each has its reason in the catalog, so that it travels as it is."""
+
+    def __init__(self, message: str, reason: Reason = Reason.INTERNAL) -> None:
+        super().__init__(reason, message)
 
 
 class BundleInvalid(ExchangeError):
@@ -19,7 +30,9 @@ class BundleGone(ExchangeError):
     """The bundle, or part of it, is no longer on the exchange: it expired, or was deleted."""
 
     def __init__(self, ref: DataRef) -> None:
-        super().__init__(f"bundle {ref.bundle_id} is no longer in store {ref.store}")
+        super().__init__(
+            f"bundle {ref.bundle_id} is no longer in store {ref.store}", _GONE.get(ref.store, Reason.INTERNAL)
+        )
         self.ref = ref
 
 
@@ -27,7 +40,7 @@ class BundleCorrupt(ExchangeError):
     """The bundle is there, and is not what was put."""
 
     def __init__(self, ref: DataRef, why: str) -> None:
-        super().__init__(f"bundle {ref.bundle_id} in store {ref.store} is corrupt: {why}")
+        super().__init__(f"bundle {ref.bundle_id} in store {ref.store} is corrupt: {why}", Reason.BUNDLE_CORRUPT)
         self.ref = ref
         self.why = why
 
@@ -36,7 +49,7 @@ class StoreFull(ExchangeError):
     """The store has reached its byte limit and refuses newcomers; what it holds is untouched."""
 
     def __init__(self, store: str) -> None:
-        super().__init__(f"store {store} is full")
+        super().__init__(f"store {store} is full", Reason.STORE_FULL)
         self.store = store
 
 
@@ -53,5 +66,5 @@ class ExchangeUnavailable(ExchangeError):
     """NATS did not answer within the configured bound, or refused to."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(why)
+        super().__init__(why, Reason.EXCHANGE_UNAVAILABLE)
         self.why = why
