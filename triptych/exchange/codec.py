@@ -5,7 +5,8 @@ multiple of 64. Encoding copies no array, decoding yields views. Nothing is ever
 whatever is wrong with one is a `ManifestMalformed`.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +23,9 @@ MAX_VALUES = 65_536
 MAX_RANK = 16
 MAX_MANIFEST_BYTES = 1 << 20
 INT64_MAX = 2**63 - 1
+DIGEST_BYTES = 32
+
+_LENGTH = struct.Struct("<I")
 
 # torch's name → wire value, bytes per element.
 DTYPES: dict[str, tuple[pb.DType.ValueType, int]] = {
@@ -178,34 +182,39 @@ def _shape_fault(shape: tuple[int, ...], item_bytes: int, byte_size: int) -> str
     return ""
 
 
-def parse_manifest(data: bytes) -> pb.BundleManifest:
-    """Parse a manifest and check its own fields; `decode` checks the values.
+def to_message(manifest: pb.BundleManifest, inline: Iterable[memoryview] = ()) -> bytes:
+    """The message that commits a bundle: length of the manifest, manifest, and the payload if it goes along."""
+    serialized = manifest.SerializeToString()
+    return b"".join((_LENGTH.pack(len(serialized)), serialized, *inline))
 
-    Raises ManifestMalformed.
+
+def from_message(message: bytes) -> tuple[pb.BundleManifest, memoryview]:
+    """The manifest and what follows it: the payload when `chunk_count` is zero, else nothing.
+
+    Checks the manifest's own fields; `decode` checks the values. Raises ManifestMalformed.
     """
+    view = memoryview(message)
+    if view.nbytes < _LENGTH.size or _LENGTH.unpack_from(view)[0] > view.nbytes - _LENGTH.size:
+        raise ManifestMalformed(f"cut off after {view.nbytes} bytes")
+    end = _LENGTH.size + _LENGTH.unpack_from(view)[0]
     try:
-        manifest = pb.BundleManifest.FromString(data)
+        manifest = pb.BundleManifest.FromString(message[_LENGTH.size : end])
     except DecodeError as error:
         raise ManifestMalformed("not a BundleManifest") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise ManifestMalformed(f"schema version {manifest.schema_version}; this reader knows {SCHEMA_VERSION}")
-    if len(manifest.digest) != 32:
+    if len(manifest.digest) != DIGEST_BYTES:
         raise ManifestMalformed(f"a digest of {len(manifest.digest)} bytes")
-    _check_chunks(manifest)
-    return manifest
+    _check_chunks(manifest, view.nbytes - end)
+    return manifest, view[end:]
 
 
-def _check_chunks(manifest: pb.BundleManifest) -> None:
-    if manifest.chunk_count == 0:
-        if len(manifest.inline_payload) != manifest.byte_size:
-            raise ManifestMalformed(f"{len(manifest.inline_payload)} bytes inline of {manifest.byte_size}")
-        return
-    if manifest.inline_payload:
-        raise ManifestMalformed("a payload both inline and in chunks")
-    if manifest.chunk_bytes == 0 or -(-manifest.byte_size // manifest.chunk_bytes) != manifest.chunk_count:
-        raise ManifestMalformed(
-            f"{manifest.chunk_count} chunks of {manifest.chunk_bytes} bytes for {manifest.byte_size} bytes"
-        )
+def _check_chunks(manifest: pb.BundleManifest, inline_bytes: int) -> None:
+    size, count = manifest.byte_size, manifest.chunk_count
+    if inline_bytes != (0 if count else size):
+        raise ManifestMalformed(f"{inline_bytes} bytes inline, {count} chunks, for {size} bytes")
+    if count and (manifest.chunk_bytes == 0 or -(-size // manifest.chunk_bytes) != count):
+        raise ManifestMalformed(f"{count} chunks of {manifest.chunk_bytes} bytes for {size} bytes")
 
 
 def decode(manifest: pb.BundleManifest, payload: memoryview) -> dict[str, Entry]:

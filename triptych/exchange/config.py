@@ -51,7 +51,7 @@ class ExchangeConfig:
     # Unacknowledged bytes on their way, each way, all puts (gets) of the process together.
     window_bytes: int = 8 * MIB
     # A payload up to this size travels inside its manifest.
-    inline_bytes: int = 256 * 1024
+    inline_bytes: int = 1 * MIB
     max_bundle_bytes: int = 8 * GIB
     # What may wait in the client while disconnected; more is refused.
     pending_bytes: int = 16 * MIB

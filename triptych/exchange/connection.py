@@ -1,6 +1,7 @@
 """One NATS connection that is never given up, and questions asked over it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import nats.aio.client
@@ -39,12 +40,13 @@ class Connection:
     `ask` survives a lost connection: it waits for the next one and asks again, so what it sends must be idempotent.
     """
 
-    def __init__(self, config: ExchangeConfig, role: str) -> None:
+    def __init__(self, config: ExchangeConfig, role: str, on_reconnected: Callable[[], None] = lambda: None) -> None:
         self.client = nats.aio.client.Client()
         self.counters = ConnectionCounters()
         self._config = config
         self._role = role
         self._log = log.bind(connection=role)
+        self._notify = on_reconnected
         self._up = asyncio.Event()
         self._closing = False
         self._inbox = ""
@@ -159,6 +161,7 @@ class Connection:
         self.counters.reconnects += 1
         self._up.set()
         self._log.info("nats_reconnected")
+        self._notify()
 
     async def _on_closed(self) -> None:
         if not self._closing:

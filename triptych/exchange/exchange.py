@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from triptych.exchange.bundle import Bundle, Entry
-from triptych.exchange.codec import Encoded, decode, encode, parse_manifest
+from triptych.exchange.codec import Encoded, decode, encode, from_message, to_message
 from triptych.exchange.config import ExchangeConfig
 from triptych.exchange.connection import Connection, ConnectionCounters
 from triptych.exchange.digest import digest_of
@@ -30,32 +30,32 @@ from triptych.exchange.errors import (
 )
 from triptych.exchange.store import Store
 from triptych.exchange.streams import reconcile
-from triptych.exchange.transfer import Download, Window, aligned_buffer, send_chunks
+from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
 
 log = structlog.get_logger(__name__)
 
-# Small messages on the control connection at once, each way.
-SMALL_MESSAGES = 32
+# Bundles up to this size travel over the control connection, so many at once each way.
+SMALL_BYTES = 64 * 1024
+SMALL_SLOTS = 32
 DIGEST_THREADS = 2
 
 
 class Exchange:
     """A process's way to the bundles, used as `async with Exchange(config) as exchange`.
 
-    Two connections: chunks travel over one, and manifests, small bundles and the owner's own messages over the other,
-    so that a large transfer is never in their way. Every method raises ExchangeUnavailable when NATS does not answer
+    Two connections: large bundles travel over one, small ones and the owner's own messages over the other, so that a
+    large transfer is never in their way. Every method raises ExchangeUnavailable when NATS does not answer
     within the configured bounds.
     """
 
     def __init__(self, config: ExchangeConfig) -> None:
         self._config = config
-        self._control = Connection(config, "control")
+        self._control = Connection(config, "control", on_reconnected=self._restore)
         self._bulk = Connection(config, "bulk")
         self._jetstream: JetStreamContext = self._control.client.jetstream(timeout=config.answer_timeout_s)
-        self._sending = Window(config.window_bytes // config.chunk_bytes)
-        self._fetching = Window(config.window_bytes // config.chunk_bytes)
-        self._small = asyncio.Semaphore(SMALL_MESSAGES)
+        self._small = Lane(self._control, SMALL_SLOTS)
+        self._large = Lane(self._bulk, config.window_bytes // config.chunk_bytes)
         self._hashers = ThreadPoolExecutor(DIGEST_THREADS, thread_name_prefix="digest")
         self._background: set[asyncio.Task[None]] = set()
 
@@ -133,9 +133,9 @@ class Exchange:
         if data is None:
             raise BundleGone(ref)
         try:
-            manifest = parse_manifest(data)
+            manifest, inline = from_message(data)
             self._check(ref, manifest)
-            return decode(manifest, await self._read_payload(ref, manifest))
+            return decode(manifest, await self._read_payload(ref, manifest, inline))
         except ManifestMalformed as error:
             raise BundleCorrupt(ref, str(error)) from error
 
@@ -151,28 +151,31 @@ class Exchange:
         manifest = encoded.manifest
         if encoded.byte_size <= self._config.inline_bytes:
             manifest.digest = digest_of(encoded.buffers)
-            manifest.inline_payload = b"".join(encoded.buffers)
+            message = to_message(manifest, encoded.buffers)
         else:
             hashing = asyncio.get_running_loop().run_in_executor(self._hashers, digest_of, encoded.buffers)
             manifest.chunk_bytes = self._config.chunk_bytes
             pieces = encoded.pieces(manifest.chunk_bytes)
-            manifest.chunk_count = await send_chunks(self._bulk, self._sending, place, bundle_id, pieces)
+            manifest.chunk_count = await send_chunks(self._large, place, bundle_id, pieces)
             manifest.digest = await hashing
-        async with self._small:
-            await place.write(self._control, place.manifest_subject(bundle_id), manifest.SerializeToString())
+            message = to_message(manifest)
+        lane = self._lane(encoded.byte_size)
+        await lane.write(place, place.manifest_subject(bundle_id), message)
         return manifest.digest
 
     async def _read_manifest(self, place: Store, ref: DataRef) -> bytes | None:
-        async with self._small:
-            return await place.read(self._control, place.manifest_subject(ref.bundle_id))
+        return await self._lane(ref.byte_size).read(place, place.manifest_subject(ref.bundle_id))
 
-    async def _read_payload(self, ref: DataRef, manifest: BundleManifest) -> memoryview:
+    def _lane(self, byte_size: int) -> Lane:
+        return self._small if byte_size <= SMALL_BYTES else self._large
+
+    async def _read_payload(self, ref: DataRef, manifest: BundleManifest, inline: memoryview) -> memoryview:
         if manifest.chunk_count:
-            return await Download(ref, manifest, self._hashers).run(self._bulk, self._fetching)
-        if digest_of([manifest.inline_payload]) != manifest.digest:
+            return await Download(ref, manifest, self._hashers).run(self._large)
+        if digest_of([inline]) != manifest.digest:
             raise BundleCorrupt(ref, "the digest differs")
-        payload = aligned_buffer(manifest.byte_size)
-        payload[:] = manifest.inline_payload
+        payload = aligned_buffer(inline.nbytes)
+        payload[:] = inline
         return payload
 
     def _check(self, ref: DataRef, manifest: BundleManifest) -> None:
@@ -186,6 +189,16 @@ class Exchange:
             await reconcile(self._jetstream, self._config)
         except nats.errors.Error as error:
             raise ExchangeUnavailable(f"JetStream: {error}") from error
+
+    def _restore(self) -> None:
+        """After a reconnection: a server that has lost its store has lost the streams as well."""
+        self._spawn(self._reconcile_again())
+
+    async def _reconcile_again(self) -> None:
+        try:
+            await self._reconcile()
+        except ExchangeError as error:
+            log.error("streams_not_restored", error=str(error))
 
     async def _discard(self, place: Store, bundle_id: str) -> None:
         """Purge what a failed put has written; if that fails too, the store's TTL will do it."""

@@ -15,20 +15,31 @@ from triptych.v1.tensor_pb2 import BundleManifest, DataRef
 T = TypeVar("T")
 
 
-class Window:
-    """Bounds what is on its way in one direction, over all transfers of the process, in order of arrival."""
+class Lane:
+    """A connection with a bound on the messages on their way, each way, in order of arrival."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, connection: Connection, slots: int) -> None:
+        self._connection = connection
         self._slots = slots
-        self._free = asyncio.Semaphore(slots)
+        self._sending = asyncio.Semaphore(slots)
+        self._fetching = asyncio.Semaphore(slots)
 
-    async def run(self, items: Iterator[T], step: Callable[[T], Awaitable[None]]) -> None:
-        """Await `step` of every item, several at once. The first failure ends the rest and is raised."""
+    async def write(self, store: Store, subject: str, data: bytes | memoryview) -> None:
+        """Store one message; see `Store.write`."""
+        async with self._sending:
+            await store.write(self._connection, subject, data)
+
+    async def read(self, store: Store, subject: str) -> bytes | None:
+        """The last message of a subject, or None; see `Store.read`."""
+        async with self._fetching:
+            return await store.read(self._connection, subject)
+
+    async def for_each(self, items: Iterator[T], step: Callable[[T], Awaitable[None]]) -> None:
+        """Await `step` of every item, as many at once as there are slots. The first failure ends the rest."""
 
         async def work() -> None:
             for item in items:
-                async with self._free:
-                    await step(item)
+                await step(item)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -41,14 +52,18 @@ class Window:
 def aligned_buffer(byte_size: int) -> memoryview:
     """A writable buffer that begins on a page, so that spans at multiples of 64 stay aligned to 64 in memory.
 
-    torch's own allocations are, and some CPU kernels round differently on other addresses.
+    torch's own allocations are, and some CPU kernels round differently on other addresses. Private and in huge pages
+    where the system has them: first touches of shared small pages took 2.4 ms of a 4 MiB get, these take 0.3.
     """
-    return memoryview(mmap.mmap(-1, byte_size)) if byte_size else memoryview(bytearray())
+    if not byte_size:
+        return memoryview(bytearray())
+    pages = mmap.mmap(-1, byte_size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)
 
 
-async def send_chunks(
-    connection: Connection, window: Window, store: Store, bundle_id: str, pieces: Iterator[memoryview | bytes]
-) -> int:
+async def send_chunks(lane: Lane, store: Store, bundle_id: str, pieces: Iterator[memoryview | bytes]) -> int:
     """Store a payload's pieces as chunks 0, 1, …; returns how many, all of them acknowledged.
 
     Raises StoreFull and ExchangeUnavailable.
@@ -58,10 +73,10 @@ async def send_chunks(
     async def send(item: tuple[int, memoryview | bytes]) -> None:
         nonlocal sent
         index, piece = item
-        await store.write(connection, store.chunk_subject(bundle_id, index), piece)
+        await lane.write(store, store.chunk_subject(bundle_id, index), piece)
         sent += 1
 
-    await window.run(enumerate(pieces), send)
+    await lane.for_each(enumerate(pieces), send)
     return sent
 
 
@@ -77,7 +92,7 @@ class Download:
         self._arrived: set[int] = set()
         self._hashed = 0
 
-    async def run(self, connection: Connection, window: Window) -> memoryview:
+    async def run(self, lane: Lane) -> memoryview:
         """The payload, whose digest has been compared with the manifest's.
 
         Raises BundleGone when a chunk is missing, BundleCorrupt when one differs, and ExchangeUnavailable.
@@ -85,9 +100,9 @@ class Download:
 
         async def fetch(index: int) -> None:
             subject = self._store.chunk_subject(self._ref.bundle_id, index)
-            self._accept(index, await self._store.read(connection, subject))
+            self._accept(index, await lane.read(self._store, subject))
 
-        await window.run(iter(range(self._manifest.chunk_count)), fetch)
+        await lane.for_each(iter(range(self._manifest.chunk_count)), fetch)
         if await self._digest.result() != self._manifest.digest:
             raise BundleCorrupt(self._ref, "the digest differs")
         return self._buffer

@@ -248,7 +248,9 @@ Global___NamedValue: _TypeAlias = NamedValue  # noqa: Y015
 
 @_typing.final
 class BundleManifest(_message.Message):
-    """The last message of a bundle: its publication is the commit."""
+    """The last message of a bundle: its publication is the commit. The message is the length of the manifest (4 bytes,
+    little-endian), the manifest, and, when chunk_count is zero, the whole payload: a small bundle is one message.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -258,16 +260,13 @@ class BundleManifest(_message.Message):
     CHUNK_BYTES_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
-    INLINE_PAYLOAD_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     byte_size: _builtins.int
     chunk_bytes: _builtins.int
     chunk_count: _builtins.int
-    """Zero when the payload is inline."""
+    """Zero when the payload follows in the same message."""
     digest: _builtins.bytes
     """BLAKE2b-256 of the payload; 32 bytes."""
-    inline_payload: _builtins.bytes
-    """The whole payload, when it is small enough to travel with its manifest: one round trip, no chunks."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]: ...
     def __init__(
@@ -279,11 +278,10 @@ class BundleManifest(_message.Message):
         chunk_bytes: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
         digest: _builtins.bytes = ...,
-        inline_payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "chunk_bytes", b"chunk_bytes", "chunk_count", b"chunk_count", "digest", b"digest", "inline_payload", b"inline_payload", "schema_version", b"schema_version", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "chunk_bytes", b"chunk_bytes", "chunk_count", b"chunk_count", "digest", b"digest", "schema_version", b"schema_version", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
