@@ -13,7 +13,7 @@ from services.router.core.record import JobRecord, Key
 from services.router.core.task import TaskRecord, TaskState
 from services.router.core.worker import WorkerRecord
 
-_Candidates = Callable[[Lane, JobRecord, TaskRecord], Iterable[WorkerRecord]]
+_Candidates = Callable[[JobRecord, TaskRecord], Iterable[WorkerRecord]]
 
 
 class Dispatch:
@@ -39,29 +39,28 @@ class Dispatch:
     def _fill(self, stage: Stage, candidates: _Candidates) -> list[StartTask]:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
         started: list[StartTask] = []
-        heads = {lane.key: lane for lane in self._book.lanes.values() if self._head(lane, stage)}
+        heads = [lane for lane in self._book.lanes.values() if self._may_start(lane, stage)]
         while heads:
-            lane = min(heads.values(), key=lambda lane: lane.startable[stage][0])
+            lane = min(heads, key=lambda lane: lane.startable[stage][0])
             job, record = self._first(lane, stage)
-            worker = min(candidates(lane, job, record), key=lambda w: _preference(w, job), default=None)
+            worker = min(candidates(job, record), key=lambda w: _preference(w, job), default=None)
             if worker is not None:
                 started.append(self._start(job, record, worker))
+                heads = [lane for lane in heads if self._may_start(lane, stage)]
             elif record.suspect and stage is not Stage.DENOISE:
                 break  # it needs a worker to itself: let one run empty
-            if worker is None or not self._head(lane, stage):
-                del heads[lane.key]
+            else:
+                heads.remove(lane)
         return started
 
-    def _head(self, lane: Lane, stage: Stage) -> Key | None:
-        """The lane's first startable task of a stage, if the lane may start one."""
+    def _may_start(self, lane: Lane, stage: Stage) -> bool:
+        """Whether the lane has a task of the stage to start, and is allowed to."""
         if not lane.startable[stage]:
-            return None
-        head = lane.startable[stage][0]
-        if stage is Stage.ENCODE and lane.position((head[0], head[1], 0)) >= self._config.encode_ahead_jobs:
-            return None
-        if stage is Stage.DENOISE and lane.key.is_long and self._long_are_enough(lane):
-            return None
-        return head
+            return False
+        if stage is Stage.ENCODE:
+            rank, job_id, _ = lane.startable[stage][0]
+            return lane.position((rank, job_id, 0)) < self._config.encode_ahead_jobs
+        return stage is Stage.DECODE or not (lane.key.is_long and self._long_are_enough(lane))
 
     def _long_are_enough(self, lane: Lane) -> bool:
         most = self._pools[lane.key.pool].max_long_running
@@ -90,15 +89,15 @@ class Dispatch:
         attempt = job.attempt + 1 if stage is Stage.ENCODE else job.attempt
         return StartTask(record.task, worker.worker_id, job.rank, attempt, finished)
 
-    def _any_with_room(self, lane: Lane, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
+    def _any_with_room(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
         workers = self._fleet.capable(record.task.stage, job.request.model)
         return (worker for worker in workers if worker.has_room(record))
 
-    def _own_idle(self, lane: Lane, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
+    def _own_idle(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
         workers = self._fleet.suited(Group(Stage.DENOISE, job.pool, job.request.model))
         return (worker for worker in workers if worker.idle and worker.has_room(record))
 
-    def _borrowed_idle(self, lane: Lane, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
+    def _borrowed_idle(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
         """Idle denoisers of other pools. They have no work of their own: that was started before."""
         borrow = self._pools[job.pool].borrow
         if borrow == "none":
@@ -107,7 +106,7 @@ class Dispatch:
         workers = self._fleet.capable(Stage.DENOISE, job.request.model)
         return (worker for worker in workers if worker.idle and worker.info.slots >= slots)
 
-    def _overtaken(self, lane: Lane, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
+    def _overtaken(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
         """Busy denoisers all of whose jobs rank behind."""
         workers = self._fleet.suited(Group(Stage.DENOISE, job.pool, job.request.model))
         return (

@@ -1,0 +1,164 @@
+"""A driver that runs nothing but checks everything: what the scheduler asks for must be possible and asked for once."""
+
+from dataclasses import dataclass, field
+
+from services.router.core.actions import (
+    Action,
+    AdmitJob,
+    FinishJob,
+    RejectJob,
+    RequeueJob,
+    StartTask,
+    StopTask,
+    Verdict,
+)
+from services.router.core.config import SchedulerConfig
+from services.router.core.events import Event, JobRestored, JobSubmitted, WorkerSeen
+from services.router.core.job import JobRequest, Stage, Task, WorkerInfo
+from services.router.core.scheduler import Scheduler
+
+
+@dataclass
+class KnownJob:
+    """An accepted job as a durable store knows it. `encoded` and `latents` are results that are on the exchange."""
+
+    request: JobRequest
+    verdict: Verdict
+    attempt: int = 0
+    encoded: bool = False
+    latents: set[int] = field(default_factory=set)
+    decoded: set[int] = field(default_factory=set)
+    outcome: str = ""
+
+    @property
+    def outputs(self) -> set[int]:
+        return set(range(self.request.output_count))
+
+
+class ModelDriver:
+    """Feeds events, performs actions on a model of the fleet and the store, and keeps a log for a replay."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.now = 0.0
+        self.jobs: dict[str, KnownJob] = {}
+        self.refused: dict[str, Verdict] = {}
+        self.workers: dict[str, WorkerInfo] = {}
+        self.calls: dict[Task, str] = {}
+        self.targets: dict[str, set[int]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.scheduler = Scheduler(self.config)
+        self.log: list[tuple[float, Event, list[Action]]] = []
+
+    def send(self, event: Event) -> list[Action]:
+        """Report an event and perform what follows."""
+        actions = self.scheduler.handle(event, self.now)
+        self.log.append((self.now, event, actions))
+        if isinstance(event, JobSubmitted):
+            assert isinstance(actions[0], AdmitJob | RejectJob)
+        for action in actions:
+            self._perform(event, action)
+        self.scheduler.check_invariants()
+        return actions
+
+    def replay(self) -> None:
+        """The same events give the same actions."""
+        again = Scheduler(self.config)
+        for now, event, actions in self.log:
+            assert again.handle(event, now) == actions
+
+    def restart(self) -> None:
+        """The router dies with all its calls; another one takes up what is in the store."""
+        self.replay()
+        self.calls.clear()
+        self.targets.clear()
+        self._begin()
+        for info in self.workers.values():
+            self.send(WorkerSeen(info))
+        for job_id in [job_id for job_id, job in self.jobs.items() if not job.outcome]:
+            for _ in range(2):  # the second time, nothing may start twice
+                self.send(self.restored(self.jobs[job_id]))
+
+    def restored(self, job: KnownJob) -> JobRestored:
+        finished = {Task(job.request.job_id, Stage.DECODE, index) for index in job.decoded}
+        if job.encoded:
+            finished.add(Task(job.request.job_id, Stage.ENCODE))
+        if job.latents >= job.outputs:
+            finished.add(Task(job.request.job_id, Stage.DENOISE))
+        verdict = job.verdict
+        latents = frozenset(job.latents)
+        return JobRestored(job.request, verdict.rank, verdict.pool, job.attempt, frozenset(finished), latents)
+
+    def running(self, stage: Stage | None = None) -> list[Task]:
+        """Calls under way, in a fixed order."""
+        tasks = [task for task in self.calls if stage is None or task.stage is stage]
+        return sorted(tasks, key=lambda task: (task.job_id, task.stage.value, task.output_index))
+
+    def end_call(self, task: Task) -> None:
+        del self.calls[task]
+        if task.stage is Stage.DENOISE:
+            self.targets.pop(task.job_id)
+
+    def finish(self, task: Task) -> None:
+        """Make the task's result durable. Its event is the caller's to send."""
+        job = self.jobs[task.job_id]
+        match task.stage:
+            case Stage.ENCODE:
+                job.encoded = True
+            case Stage.DENOISE:
+                job.latents |= self.targets[task.job_id]
+            case Stage.DECODE:
+                job.decoded.add(task.output_index)
+        self.end_call(task)
+
+    def _perform(self, event: Event, action: Action) -> None:
+        match action:
+            case AdmitJob(job_id, verdict):
+                assert isinstance(event, JobSubmitted)
+                assert job_id not in self.jobs
+                self.jobs[job_id] = KnownJob(event.request, verdict)
+            case RejectJob(job_id, verdict):
+                assert verdict.reason
+                assert verdict.retry_after_s >= 0
+                self.refused[job_id] = verdict
+            case StartTask():
+                self._start(action)
+            case StopTask(task, worker_id):
+                assert self.calls[task] == worker_id
+                self.end_call(task)
+            case RequeueJob(job_id):
+                assert not self.jobs[job_id].outcome
+            case FinishJob(job_id, outcome, reason):
+                self._over(job_id, outcome, reason)
+
+    def _start(self, action: StartTask) -> None:
+        task, job, worker = action.task, self.jobs[action.task.job_id], self.workers[action.worker_id]
+        assert not job.outcome
+        assert task not in self.calls, "run twice"
+        assert worker.ready
+        assert worker.stage is task.stage
+        assert job.request.model in worker.models
+        assert list(self.calls.values()).count(action.worker_id) < worker.slots, "over capacity"
+        match task.stage:
+            case Stage.ENCODE:
+                assert not job.encoded
+            case Stage.DENOISE:
+                assert job.encoded
+                assert action.finished_outputs == job.latents | job.decoded
+                self.targets[task.job_id] = job.outputs - action.finished_outputs
+                assert self.targets[task.job_id]
+                job.attempt += 1
+                assert action.attempt == job.attempt
+            case Stage.DECODE:
+                assert task.output_index in job.latents - job.decoded
+        self.calls[task] = action.worker_id
+
+    def _over(self, job_id: str, outcome: str, reason: str) -> None:
+        job = self.jobs[job_id]
+        assert not job.outcome, "over twice"
+        assert (outcome == "failed") == bool(reason)
+        assert outcome != "succeeded" or job.decoded == job.outputs
+        assert not [task for task in self.calls if task.job_id == job_id]
+        job.outcome = outcome

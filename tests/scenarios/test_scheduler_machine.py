@@ -1,0 +1,233 @@
+"""Random histories: whatever happens, and in whatever order, no job is lost or run twice, and no bound is broken."""
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.router.core.config import PoolConfig, SchedulerConfig
+from services.router.core.events import (
+    JobCancelRequested,
+    JobSubmitted,
+    LatentsReady,
+    ResultGone,
+    TaskFailed,
+    TaskFinished,
+    TaskProgressed,
+    Ticked,
+    WorkerLost,
+    WorkerSeen,
+)
+from services.router.core.job import JobRequest, Stage, StageSeconds, Task
+from tests.scenarios.model_driver import ModelDriver
+from tests.scenarios.virtual_clock import worker
+
+MODELS = ("m", "n")
+
+pools = st.sampled_from(
+    [
+        SchedulerConfig().pools,
+        (PoolConfig(name="all", max_backlog_s=20.0, long_job_s=10.0, max_long_running=1),),
+        (
+            PoolConfig(name="short", max_estimate_s=5.0, max_backlog_s=10.0, count=1, long_job_s=5.0, borrow="idle"),
+            PoolConfig(name="n", models=("n",), max_job_s=30.0, borrow="preemptible", max_long_running=1),
+            PoolConfig(name="rest", labels={"big": "yes"}, long_job_s=8.0),
+        ),
+    ]
+)
+configs = st.builds(
+    SchedulerConfig,
+    policy=st.sampled_from(["stretch", "stretch", "fcfs", "sjf", "pools"]),
+    pools=pools,
+    max_queued_jobs=st.sampled_from([6, 50]),
+    max_jobs_per_tenant=st.sampled_from([None, 4]),
+    encode_ahead_jobs=st.integers(1, 3),
+    max_setbacks=st.sampled_from([1, 50]),
+    tenant_weights=st.sampled_from([{}, {"ann": 3.0}]),
+)
+seconds = st.sampled_from([1.0, 4.0, 0.5, 7.0, 0.0, 25.0, 100.0])
+jobs = st.builds(
+    JobRequest,
+    job_id=st.just(""),
+    tenant=st.sampled_from(["ann", "bob"]),
+    model=st.sampled_from(MODELS),
+    priority_class=st.sampled_from(["standard", "batch"]),
+    seconds=st.builds(StageSeconds, seconds, seconds, seconds),
+    output_count=st.integers(1, 3),
+    deadline_s=st.sampled_from([None, None, None, 5.0, 100.0]),
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    driver: ModelDriver
+    job_count = 0
+    worker_count = 0
+
+    @initialize(config=configs, slots=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=3)] * 3))
+    def begin(self, config: SchedulerConfig, slots: tuple[list[int], list[int], list[int]]) -> None:
+        self.driver = ModelDriver(config)
+        for stage, counts in zip(Stage, slots, strict=True):
+            for count in counts:
+                self.join(stage, MODELS, count, True, {})
+
+    def pick(self, data: st.DataObject, tasks: list[Task]) -> Task:
+        return data.draw(st.sampled_from(tasks))
+
+    @rule(jobs=st.lists(jobs, min_size=1, max_size=6))
+    def submit(self, jobs: list[JobRequest]) -> None:
+        for job in jobs:
+            self.job_count += 1
+            deadline_s = None if job.deadline_s is None else self.driver.now + job.deadline_s
+            request = replace(job, job_id=f"job{self.job_count}", deadline_s=deadline_s)
+            said = self.driver.scheduler.estimate_verdict(request, self.driver.now)
+            actions = self.driver.send(JobSubmitted(request))
+            assert actions[0].verdict == said  # type: ignore[union-attr]
+
+    @rule(
+        stage=st.sampled_from(Stage),
+        models=st.sampled_from([("m",), ("n",), MODELS]),
+        slots=st.integers(1, 3),
+        ready=st.sampled_from([True, True, False]),
+        labels=st.sampled_from([{}, {"big": "yes"}]),
+    )
+    def join(self, stage: Stage, models: tuple[str, ...], slots: int, ready: bool, labels: dict[str, str]) -> None:
+        self.worker_count += 1
+        info = worker(f"w{self.worker_count}", stage, models, slots=slots, ready=ready, resident=models[:1], **labels)
+        self.driver.workers[info.worker_id] = info
+        self.driver.send(WorkerSeen(info))
+
+    @precondition(lambda self: self.driver.workers)
+    @rule(data=st.data(), ready=st.booleans())
+    def change(self, data: st.DataObject, ready: bool) -> None:
+        info = self.driver.workers[data.draw(st.sampled_from(sorted(self.driver.workers)))]
+        self.driver.workers[info.worker_id] = replace(info, ready=ready, resident=info.models)
+        self.driver.send(WorkerSeen(self.driver.workers[info.worker_id]))
+
+    @precondition(lambda self: len(self.driver.workers) > 3)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        worker_id = data.draw(st.sampled_from(sorted(self.driver.workers)))
+        del self.driver.workers[worker_id]
+        for task in [task for task, place in self.driver.calls.items() if place == worker_id]:
+            self.driver.end_call(task)
+        self.driver.send(WorkerLost(worker_id))
+
+    @precondition(lambda self: self.driver.calls)
+    @rule(data=st.data(), fraction=st.sampled_from([0.25, 0.5, 1.0]))
+    def progress(self, data: st.DataObject, fraction: float) -> None:
+        assert self.driver.send(TaskProgressed(self.pick(data, self.driver.running()), fraction)) == []
+
+    @precondition(lambda self: self.driver.running(Stage.DENOISE))
+    @rule(data=st.data())
+    def latents(self, data: st.DataObject) -> None:
+        task = self.pick(data, self.driver.running(Stage.DENOISE))
+        index = data.draw(st.sampled_from(sorted(self.driver.targets[task.job_id])))
+        self.driver.jobs[task.job_id].latents.add(index)
+        self.driver.send(LatentsReady(task.job_id, index))
+
+    @precondition(lambda self: self.driver.calls)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def finish(self, data: st.DataObject, count: int) -> None:
+        for _ in range(count):
+            if self.driver.calls:
+                task = self.pick(data, self.driver.running())
+                self.driver.finish(task)
+                self.driver.send(TaskFinished(task, 1.0))
+
+    @precondition(lambda self: self.driver.calls)
+    @rule(data=st.data(), retryable=st.sampled_from([True, True, False]), counts=st.booleans())
+    def fail(self, data: st.DataObject, retryable: bool, counts: bool) -> None:
+        task = self.pick(data, self.driver.running())
+        self.driver.end_call(task)
+        self.driver.send(TaskFailed(task, "STAGE_FAILED", "it broke", retryable, counts))
+
+    @precondition(lambda self: self.driver.calls)
+    @rule(data=st.data(), stage=st.sampled_from([Stage.DECODE, Stage.DENOISE, Stage.DECODE, Stage.ENCODE]))
+    def gone(self, data: st.DataObject, stage: Stage) -> None:
+        if not self.driver.running(stage):
+            return
+        task = self.pick(data, self.driver.running(stage))
+        job = self.driver.jobs[task.job_id]
+        self.driver.end_call(task)
+        if task.stage is Stage.DENOISE:
+            job.encoded = False
+        if task.stage is Stage.DECODE:
+            job.latents.discard(task.output_index)
+            self.driver.targets.get(task.job_id, set()).discard(task.output_index)
+        self.driver.send(ResultGone(task))
+
+    @precondition(lambda self: self.driver.jobs)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.driver.jobs)))
+        before = self.driver.jobs[job_id].outcome
+        self.driver.send(JobCancelRequested(job_id))
+        assert self.driver.jobs[job_id].outcome == (before or "cancelled")
+
+    @precondition(lambda self: self.driver.jobs)
+    @rule(data=st.data(), stage=st.sampled_from(Stage))
+    def report_late(self, data: st.DataObject, stage: Stage) -> None:
+        """Of tasks that do not run, or of jobs that are over."""
+        task = Task(data.draw(st.sampled_from(sorted(self.driver.jobs))), stage, 0)
+        if task not in self.driver.calls:
+            late = [TaskFinished(task, 1.0), TaskFailed(task, "X", "", False, True), ResultGone(task)]
+            for event in [TaskProgressed(task, 1.0), *late]:
+                assert self.driver.send(event) == []
+
+    @rule(step_s=st.sampled_from([0.0, 0.5, 3.0, 60.0]))
+    def tick(self, step_s: float) -> None:
+        self.driver.now += step_s
+        self.driver.send(Ticked())
+
+    @rule()
+    def restart(self) -> None:
+        self.driver.restart()
+
+    @invariant()
+    def nothing_is_left_undone(self) -> None:
+        if hasattr(self, "driver"):
+            assert self.driver.send(Ticked()) == []
+
+    @invariant()
+    def no_accepted_job_is_lost(self) -> None:
+        for job_id, job in self.driver.jobs.items() if hasattr(self, "driver") else ():
+            assert (self.driver.scheduler.job(job_id) is None) == bool(job.outcome)
+
+    @invariant()
+    def the_longest_go_first(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        for model in MODELS:
+            refused: dict[str, bool] = {}
+            for size in (0.0, 0.25, 1.0, 4.0, 9.0, 30.0, 200.0, 4000.0):
+                probe = JobRequest("probe", "ann", model, "standard", StageSeconds(size / 8, size, size / 4))
+                verdict = self.driver.scheduler.estimate_verdict(probe, self.driver.now)
+                assert not (verdict.admitted and refused.get(verdict.pool)), (size, verdict)
+                refused[verdict.pool] = not verdict.admitted
+
+    def teardown(self) -> None:
+        """With failures at an end and workers for everything, every accepted job comes to its end."""
+        if not hasattr(self, "driver"):
+            return
+        driver = self.driver
+        for stage in Stage:
+            info = worker(f"good-{stage.value}", stage, MODELS, slots=2)
+            driver.workers[info.worker_id] = info
+            driver.send(WorkerSeen(info))
+        for _ in range(20 * (1 + len(driver.jobs))):
+            for task in driver.running():
+                if task in driver.calls:
+                    driver.finish(task)
+                    driver.send(TaskFinished(task, 1.0))
+            driver.now += 30.0
+            driver.send(Ticked())
+        assert all(job.outcome for job in driver.jobs.values())
+        assert driver.scheduler.next_tick_s() is None
+        driver.replay()
+
+
+SchedulerMachine.TestCase.settings = settings(
+    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestSchedulerMachine = SchedulerMachine.TestCase
