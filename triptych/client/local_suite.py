@@ -68,6 +68,16 @@ def is_locked(state_dir: Path) -> bool:
         return not try_lock(descriptor, shared=True)
 
 
+def lock_owner(state_dir: Path) -> int | None:
+    """Process id of the supervisor that owns this folder, be it starting, running or stopping; None if none does."""
+    if not is_locked(state_dir):
+        return None
+    try:
+        return int((state_dir / LOCK_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Take the lock on an open file if it is free. It is held until the descriptor is closed."""
     if fcntl is None:

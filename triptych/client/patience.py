@@ -18,7 +18,7 @@ class Patience:
     that, long enough for a router to be restarted. Pauses double from `first_pause_s` to `max_pause_s`, with jitter.
     """
 
-    connect_s: float = 2.0
+    connect_s: float = 1.0
     reconnect_s: float = 60.0
     first_pause_s: float = 0.1
     max_pause_s: float = 2.0

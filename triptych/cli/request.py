@@ -1,0 +1,152 @@
+"""From command-line options to a job."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Value
+
+from triptych.cli.failures import EXIT_BAD_INPUT, Failure
+from triptych.client import Client, attachment
+from triptych.v1 import job_pb2
+
+FORMATS = {
+    "png": job_pb2.MEDIA_FORMAT_PNG,
+    "jpeg": job_pb2.MEDIA_FORMAT_JPEG,
+    "jpg": job_pb2.MEDIA_FORMAT_JPEG,
+    "webp": job_pb2.MEDIA_FORMAT_WEBP,
+    "mp4": job_pb2.MEDIA_FORMAT_MP4,
+}
+CLASSES = {
+    "batch": job_pb2.PRIORITY_CLASS_BATCH,
+    "standard": job_pb2.PRIORITY_CLASS_STANDARD,
+    "premium": job_pb2.PRIORITY_CLASS_PREMIUM,
+}
+ROLES = {
+    "image": job_pb2.ATTACHMENT_ROLE_IMAGE,
+    "mask": job_pb2.ATTACHMENT_ROLE_MASK,
+    "control_image": job_pb2.ATTACHMENT_ROLE_CONTROL_IMAGE,
+    "last_image": job_pb2.ATTACHMENT_ROLE_LAST_IMAGE,
+}
+# Bounds of the contract's fields; the seeds of further outputs count up from the first.
+UINT32_MAX = 2**32 - 1
+SEED_MAX = 2**63 - 5
+
+
+def add_request_options(parser: argparse.ArgumentParser) -> None:
+    """The options that describe a job. What is left out takes the model's default."""
+    parser.add_argument("prompt", metavar="PROMPT", help="what to make")
+    parser.add_argument("--model", metavar="NAME", help="model from the catalog (default: the only one)")
+    parser.add_argument("--negative", metavar="TEXT", default="", help="what to keep out")
+    parser.add_argument("--steps", type=_positive, metavar="N", help="denoising steps")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="same seed, same picture, bit for bit")
+    parser.add_argument("--guidance", type=float, metavar="X", help="how closely to follow the prompt")
+    parser.add_argument("--size", type=_size, metavar="WxH", help="pixels, such as 96x96")
+    parser.add_argument("--count", type=_positive, metavar="N", help="how many outputs, 1 to 4")
+    parser.add_argument("--frames", type=_positive, metavar="N", help="frames of a video")
+    parser.add_argument("--fps", type=float, metavar="X", help="frames per second of a video")
+    parser.add_argument("--format", choices=sorted(FORMATS), help="file format (default: by the ending of -o)")
+    parser.add_argument("--priority", choices=list(CLASSES), help="priority class")
+    for role in ROLES:
+        flag = "--" + role.replace("_", "-")
+        parser.add_argument(
+            flag, type=Path, metavar="FILE", help=f"PNG, JPEG or WebP to use as {role.replace('_', ' ')}"
+        )
+    parser.add_argument(
+        "--adapter", action="append", default=[], type=_adapter, metavar="NAME[=SCALE]", help="LoRA from the catalog"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_pair,
+        dest="extra",
+        metavar="KEY=VALUE",
+        help="another input of the model, such as strength=0.6",
+    )
+
+
+async def build_spec(args: argparse.Namespace, client: Client, output: Path | None = None) -> job_pb2.JobSpec:
+    """The job that the options ask for. Raises `TriptychError` for a file that cannot be attached."""
+    spec = job_pb2.JobSpec(
+        model=args.model or await _only_model(client),
+        prompt=args.prompt,
+        negative_prompt=args.negative,
+        seed=args.seed,
+        step_count=args.steps,
+        guidance=args.guidance,
+        output_count=args.count,
+        frame_count=args.frames,
+        fps=args.fps,
+        adapters=[job_pb2.Adapter(name=name, scale=scale) for name, scale in args.adapter],
+        output_format=_format(args.format, output),
+    )
+    if args.size is not None:
+        spec.width, spec.height = args.size
+    if args.priority is not None:
+        spec.priority_class = CLASSES[args.priority]
+    for role, value in ROLES.items():
+        path = getattr(args, role)
+        if path is not None:
+            spec.attachments.append(attachment(path, value))
+    for key, value in args.extra:
+        spec.extra.fields[key].CopyFrom(ParseDict(value, Value()))
+    return spec
+
+
+async def _only_model(client: Client) -> str:
+    names = [model.name for model in await client.models()]
+    if len(names) == 1:
+        return names[0]
+    raise Failure(f"which model? --model is one of: {', '.join(names) or '(none is served)'}", EXIT_BAD_INPUT)
+
+
+def _format(name: str | None, output: Path | None) -> job_pb2.MediaFormat.ValueType:
+    if name is None and output is not None:
+        name = output.suffix.removeprefix(".").lower()
+    return FORMATS.get(name or "", job_pb2.MEDIA_FORMAT_UNSPECIFIED)
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1, UINT32_MAX)
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0, SEED_MAX)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, separator, height = text.lower().partition("x")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not WIDTHxHEIGHT")
+    return _positive(width), _positive(height)
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value, parse_constant=_refuse)
+    except ValueError:
+        return key, value
+
+
+def _adapter(text: str) -> tuple[str, float]:
+    name, separator, scale = text.partition("=")
+    try:
+        return name, float(scale) if separator else 1.0
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME=SCALE") from error
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,66 @@
+"""The options of a suite on this machine, for `up` and `demo`."""
+
+import argparse
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triptych.cli.failures import EXIT_BAD_INPUT, Failure
+
+if TYPE_CHECKING:
+    from triptych.supervisor import SuiteConfig
+
+# One module of each part of the extra.
+NEEDED = ("services", "nats", "torch", "diffusers", "transformers", "PIL")
+
+
+def add_suite_options(parser: argparse.ArgumentParser) -> None:
+    """How many workers, of what, on what."""
+    for role in ("encoder", "denoiser", "decoder"):
+        parser.add_argument(f"--{role}s", type=int, default=1, metavar="N", help=f"{role} processes (default 1)")
+    parser.add_argument("--catalog", type=Path, metavar="FILE", help="models.toml (default: the embedded model's)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the router's configuration, TOML")
+    parser.add_argument(
+        "--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:0,cuda:1, mps (default: the best there is)"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="CPU threads of each denoiser (default: an even share)"
+    )
+    parser.add_argument("--stage-threads", type=int, metavar="N", help="CPU threads of each encoder and decoder")
+    parser.add_argument(
+        "--drain", type=float, default=10.0, metavar="SECONDS", help="how long running work may go on at the end"
+    )
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+
+
+def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str) -> "SuiteConfig":
+    """The suite that the options ask for. Raises `Failure`, also when the packages it needs are not installed."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(
+            f"a suite on this machine needs more than the client (not found: {', '.join(missing)}); "
+            "install it: pip install 'triptych[up]'",
+            EXIT_BAD_INPUT,
+        )
+    from triptych.supervisor import SuiteConfig, default_catalog
+
+    catalog = args.catalog or default_catalog()
+    if catalog is None:
+        raise Failure("no model catalog found; name one: --catalog models.toml", EXIT_BAD_INPUT)
+    try:
+        return SuiteConfig(
+            state_dir=state_dir,
+            catalog=catalog,
+            encoders=args.encoders,
+            denoisers=args.denoisers,
+            decoders=args.decoders,
+            listen=listen,
+            router_config=args.config,
+            device=args.device,
+            threads=args.threads,
+            stage_threads=args.stage_threads,
+            drain_s=args.drain,
+            log_level=args.log_level,
+        )
+    except ValueError as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from error

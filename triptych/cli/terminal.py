@@ -1,0 +1,96 @@
+"""Standard output for results, standard error for everything that only a person wants."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from triptych.v1 import job_pb2, router_service_pb2
+
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where a command writes. With `as_json`, standard output carries JSON and nothing else."""
+
+    as_json: bool
+
+    def say(self, text: str = "") -> None:
+        """A line of a result for a person; nothing with `--json`."""
+        if not self.as_json:
+            print(text, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line beside the result, on standard error."""
+        print(text, file=sys.stderr, flush=True)
+
+    def emit(self, value: Any) -> None:
+        """A JSON value on a line of its own; nothing without `--json`."""
+        if self.as_json:
+            print(json.dumps(value, ensure_ascii=False), flush=True)
+
+    def tell(self, value: Any) -> None:
+        """Like `emit`, for a long-lived command: whoever listened may have gone."""
+        try:
+            self.emit(value)
+        except BrokenPipeError:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Aligned columns; a dash stands for an empty cell."""
+        lines = [list(header), *([cell or "-" for cell in row] for row in rows)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+        for line in lines:
+            self.say(GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def record(message: Message) -> dict[str, Any]:
+    """A message as protobuf's JSON, names as in the contract; 64-bit numbers are strings there, durations "1.5s".
+
+    The bytes of attachments are left out.
+    """
+    if isinstance(message, job_pb2.Job):
+        message = _without_attachments(message)
+    made: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return made
+
+
+def enum_word(name: str) -> str:
+    """The last word of an enum value's name, as people say it: "JOB_STATE_QUEUED" is "queued"."""
+    return name.rpartition("_")[2].lower()
+
+
+def stage_word(stage: job_pb2.Stage.ValueType) -> str:
+    """ "encode", "denoise", "decode", or nothing."""
+    return "" if stage == job_pb2.STAGE_UNSPECIFIED else enum_word(job_pb2.Stage.Name(stage))
+
+
+def served_words(model: router_service_pb2.Model) -> str:
+    """The stages of a model that some worker serves."""
+    return ", ".join(stage_word(stage) for stage in model.served_stages)
+
+
+def seconds(value: float) -> str:
+    """A time as people read it: "350 ms", "4.2 s", "3 min 05 s"."""
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 99.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def _without_attachments(job: job_pb2.Job) -> job_pb2.Job:
+    lean = job_pb2.Job()
+    lean.CopyFrom(job)
+    for attachment in lean.spec.attachments:
+        attachment.data = b""
+    return lean

@@ -1,0 +1,130 @@
+"""What a suite consists of, and how each of its processes is called."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triptych.exchange import server as nats_server
+from triptych.supervisor.service import RestartPolicy
+
+WORKER_ROLES = ("encoder", "denoiser", "decoder")
+MAX_WORKERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteConfig:
+    """A suite on this machine. Raises `ValueError` for what cannot work.
+
+    `device` may name several, separated by commas: the workers of a role take them in turn. `threads` are for torch in
+    each denoiser, `stage_threads` in each encoder and decoder; None divides the cores. `flags` are further flags per
+    role ("router", "encoder", "denoiser", "decoder"). Times in seconds.
+    """
+
+    state_dir: Path
+    catalog: Path
+    encoders: int = 1
+    denoisers: int = 1
+    decoders: int = 1
+    listen: str = "127.0.0.1:0"
+    router_config: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    stage_threads: int | None = None
+    drain_s: float = 10.0
+    start_timeout_s: float = 180.0
+    log_level: str = "info"
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+
+    def __post_init__(self) -> None:
+        for role in WORKER_ROLES:
+            if not 1 <= self.count(role) <= MAX_WORKERS:
+                raise ValueError(f"{role}s: from 1 to {MAX_WORKERS}, not {self.count(role)}")
+        for path in (self.catalog, self.router_config):
+            if path is not None and not path.is_file():
+                raise ValueError(f"{path}: no such file")
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
+
+    def count(self, role: str) -> int:
+        """How many workers of a role it starts with."""
+        return {"encoder": self.encoders, "denoiser": self.denoisers, "decoder": self.decoders}[role]
+
+
+class CommandLines:
+    """The command of each process of a suite. `run_dir` takes the files in which services say where they listen."""
+
+    def __init__(self, config: SuiteConfig, run_dir: Path, nats_dir: Path) -> None:
+        self._config = config
+        self._run_dir = run_dir
+        self._nats_dir = nats_dir
+
+    def address_file(self, name: str) -> Path:
+        """Where the service of this name writes its `host:port`."""
+        return self._run_dir / f"{name}.address"
+
+    def nats(self, address: str | None) -> list[str]:
+        """A nats-server, on its earlier address if it had one: its clients know no other."""
+        port = int(address.rpartition(":")[2]) if address else None
+        return nats_server.command_line(self._nats_dir, port=port)
+
+    def router(self, address: str | None, exchange_url: str) -> list[str]:
+        """The router, on its earlier address if it had one."""
+        own = ["--config", str(self._config.router_config.resolve())] if self._config.router_config else []
+        return [*self._service("router", "router", address or self._config.listen, exchange_url, own)]
+
+    def worker(self, role: str, index: int, exchange_url: str) -> list[str]:
+        """The worker number `index` of its role."""
+        name = worker_name(role, index)
+        devices = self._config.device.split(",")
+        own = [
+            *("--worker_id", name),
+            *("--device", devices[index % len(devices)]),
+            *("--threads", str(self._threads(role))),
+            *("--drain_seconds", str(self._config.drain_s)),
+        ]
+        return self._service(role, name, "127.0.0.1:0", exchange_url, own)
+
+    def _service(self, role: str, name: str, listen: str, exchange_url: str, own: Sequence[str]) -> list[str]:
+        return [
+            # -P: a folder `services` where the user happens to be is not ours.
+            *(sys.executable, "-P", "-m", f"services.{role}"),
+            *own,
+            *("--listen", listen),
+            *("--address_file", str(self.address_file(name))),
+            *("--catalog", str(self._config.catalog.resolve())),
+            *("--log_level", self._config.log_level),
+            *("--exchange.url", exchange_url),
+            *("--exchange.client_name", name),
+            *self._config.flags.get(role, ()),
+        ]
+
+    def _threads(self, role: str) -> int:
+        config, cores = self._config, usable_cores()
+        if role == "denoiser":
+            return config.threads or max(1, cores // config.denoisers)
+        return config.stage_threads or max(1, min(2, cores // 2))
+
+
+def worker_name(role: str, index: int) -> str:
+    """ "denoiser-0", …"""
+    return f"{role}-{index}"
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_catalog() -> Path | None:
+    """`models/models.toml` of the repository, or the one inside an installed package; None if there is neither."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package.parent / "models" / "models.toml", package / "models" / "models.toml"):
+        if candidate.is_file():
+            return candidate
+    return None

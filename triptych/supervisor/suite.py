@@ -1,0 +1,216 @@
+"""All services of a suite on one machine, from start to end."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from triptych.client import Client
+from triptych.client.local_suite import LocalSuite
+from triptych.errors import TriptychError
+from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, worker_name
+from triptych.supervisor.process_log import ProcessLog
+from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
+from triptych.supervisor.service import Service, ServiceState
+from triptych.supervisor.state_dir import StateDir
+from triptych.v1.worker_pb2 import WORKER_STATE_READY
+
+NATS, ROUTER = "nats", "router"
+# What a process may take beyond its drain before it is killed.
+STOP_MARGIN_S = 5.0
+FLEET_LOOK_EVERY_S = 0.2
+TOLD_LINES = 15
+
+
+class SuiteError(Exception):
+    """The suite could not be started; the message has the last lines of the log at fault."""
+
+
+class Suite:
+    """A running suite: `async with Suite(SuiteConfig(state_dir, catalog)) as suite`.
+
+    Entering waits until every worker can take jobs. `processes` are the services by name: "nats", "router",
+    "encoder-0", "denoiser-0", …. No process outlives it, nor the thread whose event loop runs it.
+    """
+
+    def __init__(self, config: SuiteConfig, *, on_change: Callable[[Service], None] | None = None) -> None:
+        self.config = config
+        self.processes: dict[str, Service] = {}
+        self._told = on_change
+        self._dir = StateDir(config.state_dir)
+        self._commands = CommandLines(config, self._dir.run, self._dir.nats)
+        self._complete = False
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the router, for clients on this machine."""
+        return _reachable(self.processes[ROUTER].address or self.config.listen)
+
+    @property
+    def exchange_url(self) -> str:
+        """URL of NATS."""
+        return f"nats://{self.processes[NATS].address}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything and wait until the router sees every worker ready.
+
+        Raises `SuiteRunning`, `SuiteError`, or `OSError` for a folder that cannot be used. After an error, `stop`.
+        """
+        self._dir.acquire()
+        try:
+            async with asyncio.timeout(self.config.start_timeout_s):
+                await self._start_all()
+        except TimeoutError:
+            raise SuiteError(self._late()) from None
+        self._complete = True
+        self._write_state()
+
+    async def stop(self) -> None:
+        """Drain workers and router, then stop NATS. Every process has ended when this returns."""
+        self._complete = False
+        grace_s = self.config.drain_s + STOP_MARGIN_S
+        served = [service for name, service in self.processes.items() if name != NATS]
+        await asyncio.gather(*(service.stop(grace_s) for service in served))
+        if NATS in self.processes:
+            await self.processes[NATS].stop(grace_s)
+        self._dir.release()
+
+    def kill_all(self) -> None:
+        """Do not wait for what drains; for use while `stop` waits."""
+        for service in self.processes.values():
+            service.kill()
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL one process and wait for its end. It starts again, unless restarts are off."""
+        service = self.processes[name]
+        service.kill()
+        await service.wait_for(ServiceState.WAITING, ServiceState.FAILED, ServiceState.STOPPED)
+
+    def set_restarts(self, enabled: bool) -> None:
+        """Whether a process that dies starts again; holds from the next death on."""
+        for service in self.processes.values():
+            service.policy = replace(service.policy, enabled=enabled)
+
+    async def stop_one(self, name: str) -> None:
+        """Drain one process; it stays down until `start_one`."""
+        await self.processes[name].stop(self.config.drain_s + STOP_MARGIN_S)
+
+    async def start_one(self, name: str) -> None:
+        """Start a process that is down, and wait until it is ready. Raises `SuiteError`."""
+        self.processes[name].start()
+        await self._until_ready([self.processes[name]])
+
+    async def restart(self, name: str) -> None:
+        """Drain one process and start it again."""
+        await self.stop_one(name)
+        await self.start_one(name)
+
+    async def wait_ready(self, *names: str) -> None:
+        """Wait until these processes, or all, are ready and the router sees their workers. Raises `SuiteError`."""
+        chosen = [self.processes[name] for name in names or self.processes]
+        await self._until_ready(chosen)
+        await self._until_seen({service.name for service in chosen} - {NATS, ROUTER})
+
+    async def scale(self, role: str, count: int) -> None:
+        """Have `count` workers of a role: new ones are waited for, those with the highest numbers are drained."""
+        names = [name for name in self.processes if name.startswith(f"{role}-")]
+        for index in range(len(names), count):
+            self._add_worker(role, index).start()
+        for name in names[count:]:
+            await self.stop_one(name)
+            del self.processes[name]
+        await self.wait_ready(*(worker_name(role, index) for index in range(count)))
+        self._write_state()
+
+    async def _start_all(self) -> None:
+        nats = self._add(NATS, lambda: self._commands.nats(self.processes[NATS].address))
+        nats.start()
+        await self._until_ready([nats])
+        self._add(ROUTER, lambda: self._commands.router(self.processes[ROUTER].address, self.exchange_url))
+        for role in WORKER_ROLES:
+            for index in range(self.config.count(role)):
+                self._add_worker(role, index)
+        for service in self.processes.values():
+            service.start()
+        await self.wait_ready()
+
+    def _add_worker(self, role: str, index: int) -> Service:
+        return self._add(worker_name(role, index), lambda: self._commands.worker(role, index, self.exchange_url))
+
+    def _add(self, name: str, command: Callable[[], list[str]]) -> Service:
+        log = ProcessLog(self._dir.logs / f"{name}.log")
+        readiness: Readiness = (
+            NatsReadiness(log) if name == NATS else ServiceReadiness(self._commands.address_file(name))
+        )
+        service = Service(name, command, readiness, log, self.config.restarts, self._changed)
+        self.processes[name] = service
+        return service
+
+    async def _until_ready(self, services: Iterable[Service]) -> None:
+        async def ready(service: Service) -> None:
+            if await service.wait_for(ServiceState.READY, ServiceState.FAILED) is ServiceState.FAILED:
+                raise SuiteError(_account(service))
+
+        tasks = [asyncio.create_task(ready(service)) for service in services]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _until_seen(self, workers: set[str]) -> None:
+        async with Client(self.address) as client:
+            while not workers <= await _ready_workers(client):  # noqa: ASYNC110 - a pause between two calls
+                await asyncio.sleep(FLEET_LOOK_EVERY_S)
+
+    def _changed(self, service: Service) -> None:
+        if self._complete and service.state is ServiceState.READY:
+            self._write_state()
+        if self._told is not None:
+            self._told(service)
+
+    def _write_state(self) -> None:
+        pids = {name: service.pid for name, service in self.processes.items()}
+        running = {name: pid for name, pid in pids.items() if pid is not None}
+        LocalSuite(os.getpid(), self.address, self.exchange_url, running).write(self._dir.path)
+
+    def _late(self) -> str:
+        unready = [service for service in self.processes.values() if service.state is not ServiceState.READY]
+        head = f"not ready after {self.config.start_timeout_s:.0f} s"
+        if not unready:
+            return f"{head}: the router does not see every worker ready"
+        return "\n".join([f"{head}:", *map(_account, unready)])
+
+
+async def _ready_workers(client: Client) -> set[str]:
+    try:
+        fleet = await client.fleet()
+    except TriptychError:
+        return set()
+    return {worker.worker_id for worker in fleet.workers if worker.state == WORKER_STATE_READY}
+
+
+def _account(service: Service) -> str:
+    lines = list(service.log.tail)[-TOLD_LINES:]
+    head = f"{service.name}: {service.detail or service.state.value} (log: {service.log.path})"
+    return "\n".join([head, *(f"  | {line}" for line in lines)])
+
+
+def _reachable(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
