@@ -1,0 +1,199 @@
+"""Who runs what, where, and when: told as short stories."""
+
+import pytest
+
+from services.router.core.actions import FinishJob, StopTask
+from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
+from services.router.core.events import JobCancelRequested, JobSubmitted, TaskFinished, TaskProgressed, WorkerSeen
+from services.router.core.job import Stage, WorkerInfo
+from tests.scenarios.story import Story, decode, denoise, encode, start
+from tests.scenarios.virtual_clock import request, worker
+
+ONE_POOL = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=1e6, max_job_s=1e6),))
+TWO_POOLS = SchedulerConfig(
+    pools=(
+        PoolConfig(name="short", max_estimate_s=20.0, max_backlog_s=1e6, borrow="idle"),
+        PoolConfig(name="long", max_backlog_s=1e6, max_job_s=1e6, borrow="preemptible"),
+    )
+)
+ENCODER = worker("e", Stage.ENCODE, ("m", "n"), slots=99)
+DECODER = worker("d", Stage.DECODE, ("m", "n"), slots=99)
+
+
+def denoiser(worker_id: str, slots: int = 1, **options: object) -> WorkerInfo:
+    return worker(worker_id, Stage.DENOISE, slots=slots, **options)  # type: ignore[arg-type]
+
+
+def submit(story: Story, now: float, job_id: str, denoise_s: float, *expected: str, **options: object) -> None:
+    """Submit a job and have it encoded at once; `expected` is where its denoise starts, if it does."""
+    story.at(now, JobSubmitted(request(job_id, denoise_s, **options)), start(encode(job_id), "e"))  # type: ignore[arg-type]
+    story.at(now, TaskFinished(encode(job_id), 0.0), *(start(denoise(job_id), place) for place in expected))
+
+
+def test_a_burst_runs_shortest_first() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "first", 5.0, "n")
+    submit(story, 1.0, "long", 60.0)
+    submit(story, 2.0, "short", 2.0)
+    story.at(5.0, TaskFinished(denoise("first"), 5.0), start(decode("first"), "d"), start(denoise("short"), "n"))
+    story.at(7.0, TaskFinished(denoise("short"), 2.0), start(decode("short"), "d"), start(denoise("long"), "n"))
+
+
+def test_a_long_job_is_overtaken_for_kappa_times_the_difference_and_no_longer() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "busy", 1.0, "n")
+    submit(story, 0.0, "long", 60.0, tenant="a")
+    submit(story, 5 * 58.0 - 1, "before", 2.0, tenant="b")
+    submit(story, 5 * 58.0 + 1, "after", 2.0, tenant="c")
+    place = {job_id: story.scheduler.job(job_id).position for job_id in ("before", "long", "after")}  # type: ignore[union-attr]
+    assert place == {"before": 0, "long": 1, "after": 2}
+
+
+def test_a_short_job_joins_a_busy_denoiser_and_a_worse_one_waits() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=2))
+    submit(story, 0.0, "long", 60.0, "n")
+    submit(story, 1.0, "longer", 90.0)
+    submit(story, 2.0, "short", 2.0, "n")
+    submit(story, 3.0, "shorter", 1.0)  # no slot is left
+    story.at(4.0, TaskFinished(denoise("short"), 2.0), start(decode("short"), "d"), start(denoise("shorter"), "n"))
+
+
+def test_an_idle_denoiser_comes_before_a_busy_one() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
+    submit(story, 0.0, "long", 60.0, "n1")
+    submit(story, 1.0, "short", 2.0, "n2")
+    submit(story, 2.0, "shorter", 1.0, "n2")  # both are outranked; n2 has fewer seconds to run
+    submit(story, 2.0, "middle", 10.0, "n1")
+
+
+def test_seconds_and_progress_decide_who_is_least_loaded() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
+    submit(story, 0.0, "a", 60.0, "n1")
+    submit(story, 0.0, "b", 50.0, "n2")
+    story.at(1.0, TaskProgressed(denoise("a"), 0.5))
+    assert [view.unrun_s for view in story.scheduler.workers()] == [0.0, 0.0, 30.0, 50.0]
+    submit(story, 2.0, "short", 2.0, "n1")
+
+
+def test_a_resident_model_comes_before_a_cold_one() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1", resident=()), denoiser("n2"))
+    submit(story, 0.0, "a", 5.0, "n2")
+    submit(story, 0.0, "b", 5.0, "n1")
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "pools"])
+def test_policies_of_the_source_never_give_a_denoiser_two_jobs(policy: PolicyName) -> None:
+    story = Story(SchedulerConfig(policy=policy), ENCODER, DECODER, denoiser("n", slots=4))
+    submit(story, 0.0, "long", 60.0, "n")
+    submit(story, 1.0, "short", 1.0)
+
+
+def test_one_denoiser_serves_all_pools() -> None:
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n"))
+    assert [pool.workers for pool in story.scheduler.pools()] == [1, 0]
+    submit(story, 0.0, "long", 60.0, "n")
+    submit(story, 0.0, "long2", 60.0)
+    submit(story, 0.0, "short", 1.0)
+    story.at(60.0, TaskFinished(denoise("long"), 60.0), start(decode("long"), "d"), start(denoise("short"), "n"))
+    story.at(61.0, TaskFinished(denoise("short"), 60.0), start(decode("short"), "d"), start(denoise("long2"), "n"))
+
+
+def test_a_pool_without_a_denoiser_for_a_model_uses_any() -> None:
+    other = worker("n2", Stage.DENOISE, ("n",))
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1"), other)
+    assert [view.pool for view in story.scheduler.workers() if view.stage is Stage.DENOISE] == ["short", "long"]
+    submit(story, 0.0, "a", 1.0, "n2", model="n")
+    submit(story, 0.0, "b", 60.0, "n1", model="m")
+
+
+def test_idle_denoisers_are_lent_where_their_own_pool_can_still_get_in() -> None:
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
+    submit(story, 0.0, "long", 60.0, "n2")
+    submit(story, 0.0, "long2", 60.0, "n1")  # n1 belongs to the short ones
+    submit(story, 1.0, "short", 1.0, "n1")  # and is theirs at once
+
+
+def test_a_denoiser_with_one_slot_is_not_lent_to_long_jobs_but_to_short_ones() -> None:
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1"), denoiser("n2"))
+    submit(story, 0.0, "long", 60.0, "n2")
+    submit(story, 0.0, "long2", 60.0)
+    submit(story, 1.0, "short", 1.0, "n1")
+    story.at(2.0, TaskFinished(denoise("long"), 1.0), start(decode("long"), "d"), start(denoise("long2"), "n2"))
+    story.at(3.0, JobCancelRequested("long2"), StopTask(denoise("long2"), "n2"), FinishJob("long2", "cancelled"))
+    submit(story, 4.0, "short2", 1.0, "n2")
+
+
+def test_a_pool_that_borrows_nothing_waits_for_its_own() -> None:
+    pools = (PoolConfig(name="short", max_estimate_s=20.0), PoolConfig(name="long"))
+    story = Story(SchedulerConfig(pools=pools), ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
+    submit(story, 0.0, "a", 4.0, "n1")
+    submit(story, 0.0, "b", 4.0)
+
+
+def test_long_jobs_beyond_the_cap_wait_and_others_pass() -> None:
+    pool = PoolConfig(name="all", long_job_s=50.0, max_long_running=1)
+    story = Story(SchedulerConfig(pools=(pool,)), ENCODER, DECODER, *(denoiser(f"n{i}") for i in range(3)))
+    submit(story, 0.0, "long", 60.0, "n0")
+    submit(story, 0.0, "long2", 60.0)
+    submit(story, 0.0, "short", 40.0, "n1")
+    story.at(9.0, TaskFinished(denoise("long"), 9.0), start(decode("long"), "d"), start(denoise("long2"), "n0"))
+
+
+def test_only_the_first_jobs_are_encoded_ahead() -> None:
+    config = SchedulerConfig(pools=ONE_POOL.pools, encode_ahead_jobs=2)
+    story = Story(config, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "running", 5.0, "n")
+    submit(story, 0.0, "b", 6.0)
+    submit(story, 0.0, "c", 7.0)
+    story.at(0.0, JobSubmitted(request("d", 8.0)))
+    story.at(0.0, JobSubmitted(request("a", 5.5)), start(encode("a"), "e"))  # overtakes, and is first
+    story.at(0.0, TaskFinished(encode("a"), 0.0))
+    story.at(5.0, TaskFinished(denoise("running"), 5.0), start(decode("running"), "d"), start(denoise("a"), "n"))
+    story.at(
+        10.0,
+        TaskFinished(denoise("a"), 5.0),
+        start(decode("a"), "d"),
+        start(denoise("b"), "n"),
+        start(encode("d"), "e"),
+    )
+
+
+def test_decoders_are_filled_by_seconds_up_to_their_slots() -> None:
+    decoders = (worker("d1", Stage.DECODE, slots=2), worker("d2", Stage.DECODE))
+    story = Story(ONE_POOL, ENCODER, *decoders, denoiser("n"))
+    for index, place in enumerate(("d1", "d2", "d1")):
+        submit(story, 0.0, f"j{index}", 5.0, "n", decode_s=3.0 - index)
+        story.at(1.0, TaskFinished(denoise(f"j{index}"), 1.0), start(decode(f"j{index}"), place))
+    submit(story, 2.0, "j3", 5.0, "n")
+    story.at(3.0, TaskFinished(denoise("j3"), 1.0))
+    story.at(4.0, TaskFinished(decode("j1"), 1.0), FinishJob("j1", "succeeded"), start(decode("j3"), "d2"))
+
+
+def test_a_worker_that_drains_takes_nothing_new_and_what_runs_goes_on() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=2))
+    submit(story, 0.0, "a", 5.0, "n")
+    story.at(1.0, WorkerSeen(denoiser("n", slots=2, ready=False)))
+    verdict = story.scheduler.estimate_verdict(request("x", 1.0), 1.0)
+    assert verdict.reason == "NO_WORKER"
+    story.at(5.0, TaskFinished(denoise("a"), 5.0), start(decode("a"), "d"))
+
+
+def test_an_accepted_job_waits_for_a_worker_to_come() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "a", 5.0, "n")
+    submit(story, 0.0, "b", 5.0)
+    story.at(1.0, WorkerSeen(denoiser("n", ready=False)))
+    story.at(5.0, TaskFinished(denoise("a"), 5.0), start(decode("a"), "d"))
+    story.at(900.0, WorkerSeen(denoiser("n2")), start(denoise("b"), "n2"))
+
+
+def test_ties_go_by_job_id_and_starts_carry_the_rank() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "z", 5.0, "n")
+    for job_id, tenant in (("b", "t1"), ("a", "t2")):
+        submit(story, 1.0, job_id, 5.0, tenant=tenant)
+    story.tell(2.0, TaskFinished(denoise("z"), 5.0))
+    view = story.scheduler.job("a")
+    assert view is not None
+    assert view.running == (denoise("a"),)
+    assert view.rank == 1.0 + 5 * 5.0

@@ -1,0 +1,219 @@
+"""What goes wrong, and what is made of it."""
+
+import pytest
+
+from services.router.core.actions import FinishJob, RequeueJob, StartTask, StopTask
+from services.router.core.config import PoolConfig, SchedulerConfig
+from services.router.core.events import (
+    JobCancelRequested,
+    JobRestored,
+    JobSubmitted,
+    LatentsReady,
+    ResultGone,
+    TaskFailed,
+    TaskFinished,
+    TaskProgressed,
+    Ticked,
+    WorkerLost,
+    WorkerSeen,
+)
+from services.router.core.job import Stage, Task
+from tests.scenarios.story import Story, decode, denoise, encode, start
+from tests.scenarios.virtual_clock import request, worker
+
+CONFIG = SchedulerConfig(pools=(PoolConfig(name="all"),))
+TRIO = (worker("e", Stage.ENCODE, slots=9), worker("n", Stage.DENOISE), worker("d", Stage.DECODE, slots=9))
+
+
+def denoising(*job_ids: str, outputs: int = 1, config: SchedulerConfig = CONFIG) -> Story:
+    """The jobs are encoded; the first is being denoised, or as many as there is room for."""
+    story = Story(config, *TRIO)
+    for job_id in job_ids:
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0, decode_s=1.0, outputs=outputs)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    assert story.scheduler.job(job_ids[0]).running == (denoise(job_ids[0]),)  # type: ignore[union-attr]
+    return story
+
+
+def broken(task: Task, *, retryable: bool = True, counts: bool = True) -> TaskFailed:
+    return TaskFailed(task, "OUT_OF_MEMORY", "CUDA out of memory", retryable, counts)
+
+
+def test_a_task_is_tried_three_times_with_growing_pauses() -> None:
+    story = denoising("a")
+    story.at(1.0, broken(denoise("a")), RequeueJob("a", 1, "OUT_OF_MEMORY"))
+    assert story.scheduler.next_tick_s() == 1.5
+    story.at(1.4, Ticked())
+    story.at(1.5, Ticked(), start(denoise("a"), "n"))
+    story.at(2.0, broken(denoise("a")), RequeueJob("a", 2, "OUT_OF_MEMORY"))
+    story.at(3.0, Ticked(), start(denoise("a"), "n"))
+    (finish,) = story.tell(4.0, broken(denoise("a")))
+    assert isinstance(finish, FinishJob)
+    assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
+    assert "OUT_OF_MEMORY CUDA out of memory" in finish.blame
+
+
+def test_any_event_releases_a_pause_that_is_over_and_others_run_meanwhile() -> None:
+    story = denoising("a", "b")
+    story.at(1.0, broken(denoise("a")), RequeueJob("a", 1, "OUT_OF_MEMORY"), start(denoise("b"), "n"))
+    done = TaskFinished(denoise("b"), 4.0)
+    story.at(5.0, done, start(decode("b"), "d"), start(denoise("a"), "n"))
+
+
+def test_a_failure_that_no_retry_helps_ends_the_job_and_stops_its_other_tasks() -> None:
+    story = denoising("a", outputs=2)
+    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
+    failure = broken(decode("a", 0), retryable=False)
+    finish = FinishJob("a", "failed", "OUT_OF_MEMORY", "CUDA out of memory")
+    story.at(2.0, failure, StopTask(denoise("a"), "n"), finish)
+
+
+def test_a_worker_that_hands_back_costs_no_attempt_and_no_pause_at_first() -> None:
+    story = denoising("a")
+    back = TaskFailed(denoise("a"), "DRAINING", "", retryable=True, counts=False)
+    story.at(1.0, back, RequeueJob("a", 1, "DRAINING"), start(denoise("a"), "n"))
+    story.at(2.0, back, RequeueJob("a", 2, "DRAINING"))
+    story.at(2.5, Ticked(), start(denoise("a"), "n"))
+    for turn in range(3, 60):
+        actions = story.tell(100.0 * turn, back)
+        if isinstance(actions[-1], FinishJob):
+            break
+        story.tell(100.0 * turn + CONFIG.max_backoff_s, Ticked())
+    assert turn == CONFIG.max_setbacks + 1
+    assert actions[-1].reason == "TOO_MANY_ATTEMPTS"  # type: ignore[union-attr]
+
+
+def test_what_a_lost_worker_ran_runs_elsewhere() -> None:
+    story = denoising("a")
+    story.at(1.0, WorkerSeen(worker("n2", Stage.DENOISE)))
+    story.at(1.0, TaskProgressed(denoise("a"), 0.75))
+    story.at(2.0, WorkerLost("n"), RequeueJob("a", 1, "WORKER_LOST"), start(denoise("a"), "n2"))
+    assert story.scheduler.job("a").unrun_s == 5.0  # type: ignore[union-attr]
+    story.at(3.0, WorkerLost("n"))
+
+
+def test_three_deaths_under_a_job_end_it() -> None:
+    story = denoising("a")
+    for death in (1, 2):
+        story.at(float(death), WorkerLost("n"), RequeueJob("a", death, "WORKER_LOST"))
+        story.at(float(death), WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+    (finish,) = story.tell(3.0, WorkerLost("n"))
+    assert isinstance(finish, FinishJob)
+    assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
+    assert "worker n was lost" in finish.blame
+
+
+def test_a_job_that_kills_its_worker_takes_no_other_with_it() -> None:
+    """After the first death, each suspect runs alone: the innocent are done, the guilty has the worker to itself."""
+    story = Story(CONFIG, *TRIO[1:], worker("e", Stage.ENCODE, slots=9))
+    jobs = ["bad", "good1", "good2"]
+    for job_id in jobs:
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0)))
+    outcomes = {}
+    for _ in range(12):
+        running = [task.job_id for view in story.scheduler.workers() if view.worker_id == "e" for task in view.running]
+        if "bad" in running:
+            actions = story.tell(1.0, WorkerLost("e")) + story.tell(1.0, WorkerSeen(worker("e", Stage.ENCODE, slots=9)))
+        elif running:
+            actions = story.tell(1.0, TaskFinished(encode(running[0]), 0.0))
+        outcomes |= {action.job_id: action.outcome for action in actions if isinstance(action, FinishJob)}
+    assert outcomes == {"bad": "failed"}
+    assert all(story.scheduler.job(job_id) for job_id in jobs[1:])
+
+
+def test_conditioning_that_is_gone_is_made_again_and_no_attempt_is_spent() -> None:
+    story = denoising("a")
+    for attempt in range(1, CONFIG.max_reruns + 1):
+        again = RequeueJob("a", attempt, "CONDITIONING_GONE", Stage.ENCODE)
+        story.at(1.0, ResultGone(denoise("a")), again, start(encode("a"), "e"))
+        story.at(2.0, TaskFinished(encode("a"), 0.0), start(denoise("a"), "n"))
+    (finish,) = story.tell(3.0, ResultGone(denoise("a")))
+    assert isinstance(finish, FinishJob)
+    assert finish.reason == "CONDITIONING_GONE"
+
+
+def test_latents_that_are_gone_are_made_again_for_that_output_only() -> None:
+    story = denoising("a", outputs=3)
+    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
+    story.at(2.0, TaskFinished(decode("a", 0), 1.0))
+    story.at(3.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 1), "d"), start(decode("a", 2), "d"))
+    requeue, again = story.tell(4.0, ResultGone(decode("a", 2)))
+    assert requeue == RequeueJob("a", 1, "LATENTS_GONE")
+    assert again == StartTask(denoise("a"), "n", 25.0, attempt=2, finished_outputs=frozenset({0, 1}))
+    assert story.scheduler.job("a").unrun_s == pytest.approx(4.0 / 3 + 2.0 / 3)  # type: ignore[union-attr]
+    story.at(5.0, TaskFinished(decode("a", 1), 1.0))
+    story.at(6.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 2), "d"))
+    story.at(7.0, TaskFinished(decode("a", 2), 1.0), FinishJob("a", "succeeded"))
+
+
+def test_latents_that_go_while_others_are_made_wait_for_the_next_run() -> None:
+    story = denoising("a", outputs=2)
+    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
+    story.at(2.0, ResultGone(decode("a", 0)))
+    done, again = TaskFinished(denoise("a"), 4.0), RequeueJob("a", 1, "LATENTS_GONE")
+    story.at(3.0, done, again, start(decode("a", 1), "d"), start(denoise("a"), "n"))
+
+
+def test_a_denoise_that_breaks_after_its_last_latents_is_done() -> None:
+    story = denoising("a")
+    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
+    story.at(2.0, TaskFinished(decode("a", 0), 1.0))  # its call may be about to report
+    story.at(3.0, WorkerLost("n"), FinishJob("a", "succeeded"))
+
+
+def test_cancel_stops_the_job_wherever_it_is_and_no_other() -> None:
+    story = denoising("a", "b", outputs=2)
+    story.at(0.0, JobSubmitted(request("c", 4.0)), start(encode("c"), "e"))
+    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
+    story.at(1.0, JobCancelRequested("b"), FinishJob("b", "cancelled"))
+    story.at(1.0, JobCancelRequested("c"), StopTask(encode("c"), "e"), FinishJob("c", "cancelled"))
+    stops = StopTask(denoise("a"), "n"), StopTask(decode("a", 0), "d")
+    story.at(2.0, JobCancelRequested("a"), *stops, FinishJob("a", "cancelled"))
+    for late in (LatentsReady("a", 1), TaskFinished(denoise("a"), 1.0), JobCancelRequested("a")):
+        story.at(3.0, late)
+
+
+def test_a_job_in_a_pause_can_be_cancelled() -> None:
+    story = denoising("a")
+    story.tell(1.0, broken(denoise("a")))
+    story.at(1.1, JobCancelRequested("a"), FinishJob("a", "cancelled"))
+    story.at(9.0, Ticked())
+
+
+def test_an_id_that_is_in_use_is_refused_loudly() -> None:
+    story = denoising("a")
+    with pytest.raises(ValueError, match="job a is known"):
+        story.tell(1.0, JobSubmitted(request("a", 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("finished", "latents", "expected"),
+    [
+        pytest.param([], [], [start(encode("a"), "e")], id="nothing"),
+        pytest.param([encode("a")], [], [start(denoise("a"), "n")], id="encoded"),
+        pytest.param([encode("a")], [1], [start(decode("a", 1), "d"), start(denoise("a"), "n")], id="one output"),
+        pytest.param([denoise("a")], [], [start(decode("a", 0), "d"), start(decode("a", 1), "d")], id="denoised"),
+        pytest.param([denoise("a"), decode("a", 0)], [], [start(decode("a", 1), "d")], id="one decoded"),
+        pytest.param([decode("a", 0)], [], [start(encode("a"), "e")], id="pixels without conditioning"),
+        pytest.param([decode("a", 0), decode("a", 1)], [], [FinishJob("a", "succeeded")], id="all"),
+    ],
+)
+def test_a_restored_job_goes_on_from_its_results(
+    finished: list[Task], latents: list[int], expected: list[FinishJob | tuple[Task, str]]
+) -> None:
+    story = Story(CONFIG, *TRIO)
+    event = JobRestored(request("a", 4.0, outputs=2), 17.0, "all", 2, frozenset(finished), frozenset(latents))
+    story.at(1.0, event, *expected)
+    if not isinstance(expected[0], FinishJob):
+        story.at(1.0, event)  # told twice, nothing starts twice
+        view = story.scheduler.job("a")
+        assert view is not None
+        assert (view.rank, view.pool) == (17.0, "all")
+
+
+def test_a_restored_job_keeps_its_count_of_attempts_and_a_pool_that_is_no_more_is_chosen_anew() -> None:
+    story = Story(CONFIG, *TRIO)
+    event = JobRestored(request("a", 4.0), 17.0, "of old", 2, frozenset({encode("a")}))
+    (begun,) = story.tell(1.0, event)
+    assert begun == StartTask(denoise("a"), "n", 17.0, attempt=3)
+    assert story.scheduler.job("a").pool == "all"  # type: ignore[union-attr]
