@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 class TensorData:
     """One dense array: raw little-endian bytes in C order.
 
-    `dtype` is torch's name without the prefix ("float32", "bfloat16", "float8_e4m3fn"); see `triptych.exchange.codec`
+    `dtype` is torch's name without the prefix ("float32", "bfloat16", "float8_e4m3fn"); see `triptych.exchange.dtypes`
     for the list. `data` may be any C-contiguous view of `prod(shape)` elements. It must not change while a put is
     under way. After a get it is a writable view, aligned to 64 bytes, into a buffer of the bundle's own.
     """

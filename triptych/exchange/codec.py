@@ -5,44 +5,19 @@ multiple of 64. Encoding copies no array, decoding yields views. Nothing is ever
 whatever is wrong with one is a `ManifestMalformed`.
 """
 
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
-
-from google.protobuf.message import DecodeError
 
 from triptych.exchange.bundle import Bundle, Entry, TensorData, Value
+from triptych.exchange.dtypes import DTYPES, WIRE_NAMES, shape_fault
 from triptych.exchange.errors import BundleInvalid, ManifestMalformed
+from triptych.exchange.message import SCHEMA_VERSION
 from triptych.v1 import tensor_pb2 as pb
 
-SCHEMA_VERSION = 1
 ALIGNMENT_BYTES = 64
 MAX_DEPTH = 16
 MAX_VALUES = 65_536
-MAX_RANK = 16
 MAX_MANIFEST_BYTES = 1 << 20
-INT64_MAX = 2**63 - 1
-DIGEST_BYTES = 32
-
-_LENGTH = struct.Struct("<I")
-
-# torch's name → wire value, bytes per element.
-DTYPES: dict[str, tuple[pb.DType.ValueType, int]] = {
-    "float64": (pb.DTYPE_FLOAT64, 8),
-    "float32": (pb.DTYPE_FLOAT32, 4),
-    "float16": (pb.DTYPE_FLOAT16, 2),
-    "bfloat16": (pb.DTYPE_BFLOAT16, 2),
-    "float8_e4m3fn": (pb.DTYPE_FLOAT8_E4M3FN, 1),
-    "float8_e5m2": (pb.DTYPE_FLOAT8_E5M2, 1),
-    "int64": (pb.DTYPE_INT64, 8),
-    "int32": (pb.DTYPE_INT32, 4),
-    "int16": (pb.DTYPE_INT16, 2),
-    "int8": (pb.DTYPE_INT8, 1),
-    "uint8": (pb.DTYPE_UINT8, 1),
-    "bool": (pb.DTYPE_BOOL, 1),
-}
-_NAMES = {wire: (name, item_bytes) for name, (wire, item_bytes) in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +121,7 @@ class _Writer:
             raise BundleInvalid(f"unknown dtype {tensor.dtype!r}")
         wire, item_bytes = DTYPES[tensor.dtype]
         view = _flat(tensor.data)
-        why = _shape_fault(tensor.shape, item_bytes, view.nbytes)
+        why = shape_fault(tensor.shape, item_bytes, view.nbytes)
         if why:
             raise BundleInvalid(why)
         return pb.TensorSpan(dtype=wire, shape=tensor.shape, offset=self._place(view), byte_size=view.nbytes)
@@ -169,52 +144,6 @@ def _flat(data: memoryview | bytes) -> memoryview:
         raise BundleInvalid("an array that is not C-contiguous")
     # A view with a zero in its shape cannot be cast.
     return view.cast("B") if view.nbytes else memoryview(b"")
-
-
-def _shape_fault(shape: tuple[int, ...], item_bytes: int, byte_size: int) -> str:
-    """Why a shape and a size do not go together; empty if they do."""
-    if len(shape) > MAX_RANK:
-        return f"rank {len(shape)}; at most {MAX_RANK}"
-    if any(extent < 0 for extent in shape) or prod(max(extent, 1) for extent in shape) * item_bytes > INT64_MAX:
-        return f"impossible shape {shape}"
-    if prod(shape) * item_bytes != byte_size:
-        return f"{byte_size} bytes for shape {shape} of {item_bytes}-byte elements"
-    return ""
-
-
-def to_message(manifest: pb.BundleManifest, inline: Iterable[memoryview] = ()) -> bytes:
-    """The message that commits a bundle: length of the manifest, manifest, and the payload if it goes along."""
-    serialized = manifest.SerializeToString()
-    return b"".join((_LENGTH.pack(len(serialized)), serialized, *inline))
-
-
-def from_message(message: bytes) -> tuple[pb.BundleManifest, memoryview]:
-    """The manifest and what follows it: the payload when `chunk_count` is zero, else nothing.
-
-    Checks the manifest's own fields; `decode` checks the values. Raises ManifestMalformed.
-    """
-    view = memoryview(message)
-    if view.nbytes < _LENGTH.size or _LENGTH.unpack_from(view)[0] > view.nbytes - _LENGTH.size:
-        raise ManifestMalformed(f"cut off after {view.nbytes} bytes")
-    end = _LENGTH.size + _LENGTH.unpack_from(view)[0]
-    try:
-        manifest = pb.BundleManifest.FromString(message[_LENGTH.size : end])
-    except DecodeError as error:
-        raise ManifestMalformed("not a BundleManifest") from error
-    if manifest.schema_version != SCHEMA_VERSION:
-        raise ManifestMalformed(f"schema version {manifest.schema_version}; this reader knows {SCHEMA_VERSION}")
-    if len(manifest.digest) != DIGEST_BYTES:
-        raise ManifestMalformed(f"a digest of {len(manifest.digest)} bytes")
-    _check_chunks(manifest, view.nbytes - end)
-    return manifest, view[end:]
-
-
-def _check_chunks(manifest: pb.BundleManifest, inline_bytes: int) -> None:
-    size, count = manifest.byte_size, manifest.chunk_count
-    if inline_bytes != (0 if count else size):
-        raise ManifestMalformed(f"{inline_bytes} bytes inline, {count} chunks, for {size} bytes")
-    if count and (manifest.chunk_bytes == 0 or -(-size // manifest.chunk_bytes) != count):
-        raise ManifestMalformed(f"{count} chunks of {manifest.chunk_bytes} bytes for {size} bytes")
 
 
 def decode(manifest: pb.BundleManifest, payload: memoryview) -> dict[str, Entry]:
@@ -274,11 +203,11 @@ class _Reader:
         return [self.read(value, depth + 1) for value in message.values]
 
     def _tensor(self, span: pb.TensorSpan) -> TensorData:
-        if span.dtype not in _NAMES:
+        if span.dtype not in WIRE_NAMES:
             raise ManifestMalformed(f"unknown dtype {span.dtype}")
-        name, item_bytes = _NAMES[span.dtype]
+        name, item_bytes = WIRE_NAMES[span.dtype]
         shape = tuple(span.shape)
-        why = _shape_fault(shape, item_bytes, span.byte_size)
+        why = shape_fault(shape, item_bytes, span.byte_size)
         if why:
             raise ManifestMalformed(why)
         return TensorData(name, shape, self._take(span.offset, span.byte_size))

@@ -1,6 +1,7 @@
 """One NATS connection that is never given up, and questions asked over it."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,7 +49,9 @@ class Connection:
         self._log = log.bind(connection=role)
         self._notify = on_reconnected
         self._up = asyncio.Event()
+        self._opened = False
         self._closing = False
+        self._lost_at_s = 0.0
         self._inbox = ""
         self._asked = 0
         self._answers: dict[str, asyncio.Future[Msg]] = {}
@@ -76,6 +79,7 @@ class Connection:
 
     async def _connect(self) -> None:
         config = self._config
+        self._opened = True
         await self.client.connect(
             servers=config.servers,
             name=f"{config.client_name} {self._role}",
@@ -96,14 +100,20 @@ class Connection:
     async def close(self) -> None:
         """Close for good; questions under way fail."""
         self._closing = True
-        await self.client.close()
         self._up.clear()
+        try:
+            async with asyncio.timeout(self._config.answer_timeout_s):
+                if self._opened:
+                    await self.client.close()
+        except (OSError, nats.errors.Error) as error:
+            self._log.warning("nats_close_failed", error=repr(error))
         self._fail_questions()
 
     async def ask(self, subject: str, payload: bytes | memoryview = b"") -> Msg:
         """Send one message and return its answer.
 
-        Raises ExchangeUnavailable after `answer_timeout_s`, lost connections included.
+        Raises ExchangeUnavailable after `answer_timeout_s`, lost connections included; at once when NATS has been away
+        for longer than that already.
         """
         try:
             async with asyncio.timeout(self._config.answer_timeout_s):
@@ -116,8 +126,7 @@ class Connection:
 
     async def _ask_until_answered(self, subject: str, payload: bytes | memoryview) -> Msg:
         while True:
-            if self.client.is_closed:
-                raise ExchangeUnavailable("the connection to NATS is closed")
+            self._refuse_if_hopeless()
             await self._up.wait()
             try:
                 answer = await self._ask_once(subject, payload)
@@ -128,6 +137,12 @@ class Connection:
             if answer is not None and not _nobody_there(answer):
                 return answer
             await asyncio.sleep(NO_RESPONDERS_PAUSE_S)
+
+    def _refuse_if_hopeless(self) -> None:
+        if self.client.is_closed:
+            raise ExchangeUnavailable("the connection to NATS is closed")
+        if not self.connected and time.monotonic() - self._lost_at_s > self._config.answer_timeout_s:
+            raise ExchangeUnavailable(f"NATS has been away for over {self._config.answer_timeout_s:g} s")
 
     async def _ask_once(self, subject: str, payload: bytes | memoryview) -> Msg:
         self._asked += 1
@@ -152,6 +167,7 @@ class Connection:
 
     async def _on_disconnected(self) -> None:
         self._up.clear()
+        self._lost_at_s = time.monotonic()
         self._fail_questions()
         if not self._closing:
             self.counters.disconnects += 1

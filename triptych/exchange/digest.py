@@ -5,10 +5,12 @@ import hashlib
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
+DIGEST_BYTES = 32
+
 
 def digest_of(buffers: Iterable[memoryview | bytes]) -> bytes:
     """BLAKE2b-256 of buffers taken as one; 32 bytes. Releases the GIL while at it."""
-    state = hashlib.blake2b(digest_size=32)
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for buffer in buffers:
         state.update(buffer)
     return state.digest()
@@ -22,7 +24,7 @@ class RunningDigest:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._state = hashlib.blake2b(digest_size=32)
+        self._state = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._waiting: list[memoryview] = []
         self._running: asyncio.Future[None] | None = None
 

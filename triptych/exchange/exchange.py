@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from triptych.exchange.bundle import Bundle, Entry
-from triptych.exchange.codec import Encoded, decode, encode, from_message, to_message
+from triptych.exchange.codec import Encoded, decode, encode
 from triptych.exchange.config import ExchangeConfig
 from triptych.exchange.connection import Connection, ConnectionCounters
 from triptych.exchange.digest import digest_of
@@ -28,6 +28,7 @@ from triptych.exchange.errors import (
     ManifestMalformed,
     StoreFull,
 )
+from triptych.exchange.message import from_message, to_message
 from triptych.exchange.store import Store
 from triptych.exchange.streams import reconcile
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
@@ -116,10 +117,10 @@ class Exchange:
         try:
             ref.digest = await self._write(place, ref.bundle_id, encoded)
         except StoreFull:
-            await self._discard(place, ref.bundle_id)
+            await self._discard(place, ref)
             raise
         except BaseException:
-            self._spawn(self._discard(place, ref.bundle_id))
+            self._spawn(self._discard(place, ref))
             raise
         return ref
 
@@ -200,12 +201,12 @@ class Exchange:
         except ExchangeError as error:
             log.error("streams_not_restored", error=str(error))
 
-    async def _discard(self, place: Store, bundle_id: str) -> None:
-        """Purge what a failed put has written; if that fails too, the store's TTL will do it."""
+    async def _discard(self, place: Store, ref: DataRef) -> None:
+        """Remove what a failed put has written; if that fails as well, the store's TTL will do it."""
         try:
-            await place.purge(self._control, bundle_id)
+            await place.discard(self._lane(ref.byte_size).connection, ref.bundle_id)
         except ExchangeError as error:
-            log.warning("bundle_left_behind", store=place.name, bundle_id=bundle_id, error=str(error))
+            log.warning("bundle_left_behind", store=place.name, bundle_id=ref.bundle_id, error=str(error))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -213,6 +214,8 @@ class Exchange:
         task.add_done_callback(self._background.discard)
 
     async def _close(self) -> None:
+        if self._background and self.connected:
+            await asyncio.wait(self._background, timeout=self._config.answer_timeout_s)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

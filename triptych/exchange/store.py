@@ -93,6 +93,15 @@ class Store:
         if "error" in answer:
             raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
 
+    async def discard(self, connection: Connection, bundle_id: str) -> None:
+        """Remove whatever a put that ended early has sent over this connection, messages still on their way included.
+
+        A purge overtakes published messages inside the server, but these keep their order: one more, whose answer
+        comes last, shows that all have been dealt with.
+        """
+        await connection.ask(f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.end")
+        await self.purge(connection, bundle_id)
+
     async def _call(self, connection: Connection, api: str, request: dict[str, str]) -> dict[str, Any]:
         answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode())
         parsed: dict[str, Any] = json.loads(answer.data)

@@ -19,7 +19,7 @@ class Lane:
     """A connection with a bound on the messages on their way, each way, in order of arrival."""
 
     def __init__(self, connection: Connection, slots: int) -> None:
-        self._connection = connection
+        self.connection = connection
         self._slots = slots
         self._sending = asyncio.Semaphore(slots)
         self._fetching = asyncio.Semaphore(slots)
@@ -27,12 +27,12 @@ class Lane:
     async def write(self, store: Store, subject: str, data: bytes | memoryview) -> None:
         """Store one message; see `Store.write`."""
         async with self._sending:
-            await store.write(self._connection, subject, data)
+            await store.write(self.connection, subject, data)
 
     async def read(self, store: Store, subject: str) -> bytes | None:
         """The last message of a subject, or None; see `Store.read`."""
         async with self._fetching:
-            return await store.read(self._connection, subject)
+            return await store.read(self.connection, subject)
 
     async def for_each(self, items: Iterator[T], step: Callable[[T], Awaitable[None]]) -> None:
         """Await `step` of every item, as many at once as there are slots. The first failure ends the rest."""
