@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triptych.exchange.bundle import Bundle, Entry, TensorData, Value
-from triptych.exchange.dtypes import DTYPES, WIRE_NAMES, shape_fault
+from triptych.exchange.dtypes import DTYPES, WIRE_NAMES, shape_fault, strides_fault
 from triptych.exchange.errors import BundleInvalid, ManifestMalformed
 from triptych.exchange.message import SCHEMA_VERSION
 from triptych.v1 import tensor_pb2 as pb
@@ -121,10 +121,16 @@ class _Writer:
             raise BundleInvalid(f"unknown dtype {tensor.dtype!r}")
         wire, item_bytes = DTYPES[tensor.dtype]
         view = _flat(tensor.data)
-        why = shape_fault(tensor.shape, item_bytes, view.nbytes)
+        why = shape_fault(tensor.shape, item_bytes, view.nbytes) or strides_fault(tensor.strides, tensor.shape)
         if why:
             raise BundleInvalid(why)
-        return pb.TensorSpan(dtype=wire, shape=tensor.shape, offset=self._place(view), byte_size=view.nbytes)
+        return pb.TensorSpan(
+            dtype=wire,
+            shape=tensor.shape,
+            strides=tensor.strides,
+            offset=self._place(view),
+            byte_size=view.nbytes,
+        )
 
     def _place(self, view: memoryview) -> int:
         gap = -self.size % ALIGNMENT_BYTES
@@ -206,11 +212,11 @@ class _Reader:
         if span.dtype not in WIRE_NAMES:
             raise ManifestMalformed(f"unknown dtype {span.dtype}")
         name, item_bytes = WIRE_NAMES[span.dtype]
-        shape = tuple(span.shape)
-        why = shape_fault(shape, item_bytes, span.byte_size)
+        shape, strides = tuple(span.shape), tuple(span.strides)
+        why = shape_fault(shape, item_bytes, span.byte_size) or strides_fault(strides, shape)
         if why:
             raise ManifestMalformed(why)
-        return TensorData(name, shape, self._take(span.offset, span.byte_size))
+        return TensorData(name, shape, self._take(span.offset, span.byte_size), strides)
 
     def _take(self, offset: int, byte_size: int) -> memoryview:
         if byte_size == 0:

@@ -34,3 +34,13 @@ def shape_fault(shape: tuple[int, ...], item_bytes: int, byte_size: int) -> str:
     if prod(shape) * item_bytes != byte_size:
         return f"{byte_size} bytes for shape {shape} of {item_bytes}-byte elements"
     return ""
+
+
+def strides_fault(strides: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Why strides (in elements; empty for row-major) do not lay a shape out within its own size; empty if they do."""
+    if not strides:
+        return ""
+    if len(strides) != len(shape) or any(stride < 0 for stride in strides):
+        return f"strides {strides} for shape {shape}"
+    last = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True) if extent > 0)
+    return f"strides {strides} lead out of shape {shape}" if last >= max(prod(shape), 1) else ""

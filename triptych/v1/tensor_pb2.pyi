@@ -40,7 +40,7 @@ class _DTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DType.ValueType
     DTYPE_BOOL: _DType.ValueType  # 12
 
 class DType(_DType, metaclass=_DTypeEnumTypeWrapper):
-    """Element types. Raw little-endian bytes, C order."""
+    """Element types. Raw little-endian bytes."""
 
 DTYPE_UNSPECIFIED: DType.ValueType  # 0
 DTYPE_FLOAT64: DType.ValueType  # 1
@@ -103,12 +103,19 @@ class TensorSpan(_message.Message):
     SHAPE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     BYTE_SIZE_FIELD_NUMBER: _builtins.int
+    STRIDES_FIELD_NUMBER: _builtins.int
     dtype: Global___DType.ValueType
     offset: _builtins.int
     """Byte offset into the payload, a multiple of 64."""
     byte_size: _builtins.int
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def strides(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Elements from one index to the next, per dimension, where the layout is not row-major (channels last, say). It
+        belongs to the value: kernels choose by it, and sums in another order differ in the last bit.
+        """
+
     def __init__(
         self,
         *,
@@ -116,10 +123,11 @@ class TensorSpan(_message.Message):
         shape: _abc.Iterable[_builtins.int] | None = ...,
         offset: _builtins.int = ...,
         byte_size: _builtins.int = ...,
+        strides: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "dtype", b"dtype", "offset", b"offset", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "dtype", b"dtype", "offset", b"offset", "shape", b"shape", "strides", b"strides"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

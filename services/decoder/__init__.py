@@ -1,0 +1,1 @@
+"""The decoder: latents become pictures and videos."""

@@ -1,0 +1,90 @@
+"""The decoder's gRPC face."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from grpc.aio import Server
+from PIL import Image
+
+from services.decoder.config import DecoderConfig
+from services.decoder.decode_work import DecodeWork
+from services.decoder.media import encode_media
+from services.stage.failures import stage_failure
+from services.stage.hosted_model import HostedModel
+from services.stage.hosted_models import HostedModels
+from services.stage.spec_check import check_spec
+from services.stage.worker import WorkerHost
+from triptych.exchange import Bundle, Entry
+from triptych.rpc.typing import Context
+from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
+from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
+from triptych.v1.job_pb2 import Output
+from triptych.v1.worker_pb2 import MEDIA_KIND_VIDEO, CacheStats
+
+# Name of the one value in an output's bundle.
+FILE = "file"
+
+
+class DecoderServer(DecoderServiceServicer):
+    """Serves `Decode`."""
+
+    service_name = "triptych.v1.DecoderService"
+
+    def __init__(self, host: WorkerHost, config: DecoderConfig) -> None:
+        self._host = host
+        self._models = HostedModels(host, lambda checkpoint: checkpoint.decode_names)
+        self._files = ThreadPoolExecutor(config.file_threads, thread_name_prefix="file")
+
+    def register(self, server: Server) -> None:
+        add_DecoderServiceServicer_to_server(self, server)
+
+    def load(self) -> None:
+        self._models.load()
+
+    def cache_stats(self) -> CacheStats:
+        return CacheStats()
+
+    async def Decode(self, request: DecodeRequest, context: Context) -> DecodeResponse:
+        with self._host.calls.admit(request.call):
+            check_spec(request.spec)
+            model = self._models.get(request.spec.model)
+            try:
+                return await self._decode(model, request)
+            except Exception as error:
+                raise stage_failure(error, "decoding") from error
+
+    async def _decode(self, model: HostedModel, request: DecodeRequest) -> DecodeResponse:
+        tile_from_pixels = self._host.models[request.spec.model].tile_from_pixels
+        work = DecodeWork(model, request.spec, await self._bundles(model, request), tile_from_pixels)
+        rank = (request.call.rank, request.call.job_id)
+        frames, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
+        response = DecodeResponse(output=await self._store(model, request, frames))
+        response.device_time.FromNanoseconds(round(device_s * 1e9))
+        return response
+
+    async def _bundles(self, model: HostedModel, request: DecodeRequest) -> list[Bundle]:
+        declared = {name for block in model.names for name in model.checkpoint.blocks[block].input_names}
+        refs = [
+            entry.data
+            for entry in request.conditioning
+            if (not entry.HasField("output_index") or entry.output_index == request.latents.output_index)
+            and declared & model.checkpoint.carried_from(entry.block)
+        ]
+        return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in [*refs, request.latents.data])))
+
+    async def _store(self, model: HostedModel, request: DecodeRequest, frames: list[Image.Image]) -> Output:
+        spec, index = request.spec, request.latents.output_index
+        is_video = model.checkpoint.profile.media_kind == MEDIA_KIND_VIDEO
+        make = partial(encode_media, frames, spec.output_format, spec.fps or 16.0, is_video=is_video)
+        data, media_type = await asyncio.get_running_loop().run_in_executor(self._files, make)
+        width, height = frames[0].size
+        return Output(
+            index=index,
+            media_type=media_type,
+            width=width,
+            height=height,
+            frame_count=len(frames),
+            seed=spec.seed + index,
+            data=await self._host.exchange.put("outputs", {FILE: Entry(data)}),
+        )

@@ -1,0 +1,1 @@
+"""The denoiser: noise becomes latents, best-ranked job first, step by step."""

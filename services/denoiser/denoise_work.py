@@ -1,0 +1,61 @@
+"""The denoising of one output: the stock block, run on the device thread."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from services.denoiser.step_seam import OnStep, add_step_seam
+from services.stage.checkpoint import DENOISE
+from services.stage.device_thread import DeviceThread
+from services.stage.hosted_block import loops
+from services.stage.hosted_model import HostedModel
+from services.stage.job_inputs import GENERATOR_STATE, guidance, noise
+from services.stage.tensors import from_bundle, to_bundle
+from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.exchange import Bundle
+from triptych.v1.job_pb2 import JobSpec
+
+
+@dataclass(frozen=True)
+class DenoiseWork:
+    """One output of one job. `conditioning` are the bundles of the encoder's blocks, in their order."""
+
+    model: HostedModel
+    spec: JobSpec
+    output_index: int
+    conditioning: list[Bundle]
+    on_step: OnStep
+
+    def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
+        """The latents, and the device seconds they took. Raises `Stopped`, and whatever the block raises."""
+        began = thread.clock_s()
+        hosted = self.model.block(DENOISE)
+        fork = hosted.fork(guidance(self.spec))
+        add_step_seam(loops(fork._blocks), thread, self.on_step)
+        values = self._values()
+        generator = noise(self.spec, self.output_index)
+        assert generator is not None
+        drawn = values.pop(GENERATOR_STATE, None)
+        if drawn is not None:
+            generator.set_state(drawn[0].cpu())
+        state = hosted.run(fork, values, {**self.model.inputs(self.spec), "generator": generator})
+        outputs = hosted.outputs(state)
+        _check_latents(outputs)
+        return to_bundle(outputs), thread.clock_s() - began
+
+    def _values(self) -> dict[str, tuple[Any, str]]:
+        values: dict[str, tuple[Any, str]] = {}
+        for bundle in self.conditioning:
+            values.update(from_bundle(bundle, self.model.device))
+        return values
+
+
+def _check_latents(outputs: dict[str, tuple[Any, str]]) -> None:
+    for name, (value, _) in outputs.items():
+        if isinstance(value, torch.Tensor) and not value.numel():
+            raise invalid(Violation("spec.step_count", "no step is left to run: step_count × strength is below 1"))
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise TriptychError(
+                Reason.STAGE_FAILED, f"{name} are not finite: the model overflowed; another dtype or guidance may help"
+            )

@@ -1,0 +1,104 @@
+"""One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from google.protobuf.duration_pb2 import Duration
+
+from services.denoiser.denoise_work import DenoiseWork
+from services.stage.calls import Call
+from services.stage.hosted_model import HostedModel
+from services.stage.worker import WorkerHost
+from triptych.exchange import Bundle
+from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
+from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, Latents, Progress
+from triptych.v1.worker_pb2 import Measurement
+
+
+class Denoising:
+    """Runs one request; `events` yields what happens until it is finished.
+
+    Leaving `events` early, or its task being cancelled, stops the job before its next step.
+    """
+
+    def __init__(self, host: WorkerHost, model: HostedModel, request: DenoiseRequest, call: Call) -> None:
+        self._host = host
+        self._model = model
+        self._request = request
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        # Bounded by steps × outputs, both checked.
+        self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
+        self._measurements: list[Measurement] = []
+        self._started = False
+        self._done: set[int] = set(request.finished_outputs)
+
+    async def events(self) -> AsyncIterator[DenoiseResponse]:
+        """Started, progress after each step, latents as they become durable, finished."""
+        running = asyncio.create_task(self._run())
+        running.add_done_callback(lambda _: self._events.put_nowait(None))
+        try:
+            while (event := await self._events.get()) is not None:
+                yield event
+            await running
+            yield DenoiseResponse(finished=self._finished())
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as storing:
+            for output_index in range(self._request.spec.output_count):
+                if output_index in self._done:
+                    continue
+                work = await self._work(output_index)
+                rank = (self._request.call.rank, self._request.call.job_id)
+                bundle, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
+                self._measure(device_s)
+                storing.create_task(self._store(output_index, bundle))
+
+    async def _work(self, output_index: int) -> DenoiseWork:
+        entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
+        bundles = await asyncio.gather(*(self._host.exchange.get(entry.data) for entry in entries))
+
+        def on_step(step: int, step_count: int) -> None:
+            self._loop.call_soon_threadsafe(self._report, output_index, step, step_count)
+
+        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), on_step)
+
+    async def _store(self, output_index: int, bundle: Bundle) -> None:
+        ref = await self._host.exchange.put("latents", bundle)
+        self._done.add(output_index)
+        self._events.put_nowait(DenoiseResponse(latents=Latents(output_index=output_index, data=ref)))
+
+    def _report(self, output_index: int, step: int, step_count: int) -> None:
+        if not self._started:
+            self._started = True
+            self._events.put_nowait(DenoiseResponse(started=DenoiseStarted()))
+        if step == 0:
+            return
+        outputs = self._request.spec.output_count
+        self._call.fraction = min(1.0, (output_index + step / step_count) / outputs)
+        progress = Progress(
+            stage=STAGE_DENOISE,
+            output_index=output_index,
+            step=step,
+            step_count=step_count,
+            fraction=self._call.fraction,
+        )
+        self._events.put_nowait(DenoiseResponse(progress=progress))
+
+    def _measure(self, device_s: float) -> None:
+        measurement = Measurement(model=self._request.spec.model, stage=STAGE_DENOISE, batch_size=1)
+        measurement.device_time.FromNanoseconds(round(device_s * 1e9))
+        self._measurements.append(measurement)
+
+    def _finished(self) -> DenoiseFinished:
+        total = Duration()
+        total.FromNanoseconds(sum(each.device_time.ToNanoseconds() for each in self._measurements))
+        return DenoiseFinished(device_time=total, measurements=self._measurements)
+
+
+def _is_for(entry: Conditioning, output_index: int) -> bool:
+    return not entry.HasField("output_index") or entry.output_index == output_index

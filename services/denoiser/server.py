@@ -1,0 +1,48 @@
+"""The denoiser's gRPC face."""
+
+from collections.abc import AsyncIterator
+
+from grpc.aio import Server
+
+from services.denoiser.config import DenoiserConfig
+from services.denoiser.denoising import Denoising
+from services.stage.checkpoint import DENOISE
+from services.stage.failures import stage_failure
+from services.stage.hosted_models import HostedModels
+from services.stage.spec_check import check_spec
+from services.stage.worker import WorkerHost
+from triptych.rpc.typing import Context
+from triptych.v1.denoiser_service_pb2 import DenoiseRequest, DenoiseResponse
+from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
+from triptych.v1.worker_pb2 import CacheStats
+
+
+class DenoiserServer(DenoiserServiceServicer):
+    """Serves `Denoise`."""
+
+    service_name = "triptych.v1.DenoiserService"
+
+    def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
+        self._host = host
+        self._models = HostedModels(host, lambda checkpoint: [DENOISE])
+
+    def register(self, server: Server) -> None:
+        add_DenoiserServiceServicer_to_server(self, server)
+
+    def load(self) -> None:
+        self._models.load()
+
+    def cache_stats(self) -> CacheStats:
+        return CacheStats()
+
+    async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
+        with self._host.calls.admit(request.call) as call:
+            check_spec(request.spec)
+            model = self._models.get(request.spec.model)
+            try:
+                async for event in Denoising(self._host, model, request, call).events():
+                    yield event
+            except ExceptionGroup as group:
+                raise stage_failure(group.exceptions[0], "denoising") from group
+            except Exception as error:
+                raise stage_failure(error, "denoising") from error

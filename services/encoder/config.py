@@ -1,0 +1,25 @@
+"""Settings of the encoder."""
+
+from dataclasses import dataclass
+
+from services.stage.config import WorkerConfig
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class EncoderConfig(WorkerConfig):
+    """A stage worker that caches."""
+
+    max_active_jobs: int = 16
+    # Conditioning kept in this process.
+    cache_bytes: int = 256 * MIB
+    # Prompts encoded at once. Jobs that must be reproducible are never among them.
+    max_batch: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cache_bytes < 0:
+            raise ValueError("cache_bytes: must not be negative")
+        if not 1 <= self.max_batch <= 64:
+            raise ValueError("max_batch: must be 1 to 64")

@@ -1,0 +1,52 @@
+"""The encoder's gRPC face."""
+
+from google.protobuf.duration_pb2 import Duration
+from grpc.aio import Server
+
+from services.encoder.batch import BlockBatches
+from services.encoder.cache import ConditioningCache
+from services.encoder.config import EncoderConfig
+from services.encoder.encoder import Encoder
+from services.stage.failures import stage_failure
+from services.stage.hosted_models import HostedModels
+from services.stage.spec_check import check_spec
+from services.stage.worker import WorkerHost
+from triptych.rpc.typing import Context
+from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse
+from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
+from triptych.v1.worker_pb2 import CacheStats
+
+
+class EncoderServer(EncoderServiceServicer):
+    """Serves `Encode`."""
+
+    service_name = "triptych.v1.EncoderService"
+
+    def __init__(self, host: WorkerHost, config: EncoderConfig) -> None:
+        self._host = host
+        self._models = HostedModels(host, lambda checkpoint: checkpoint.encode_names)
+        self._cache = ConditioningCache(
+            host.exchange, config.cache_bytes, ttl_s=config.exchange.conditioning_index_ttl_s
+        )
+        self._encoder = Encoder(host.exchange, host.thread, self._cache, BlockBatches(config.max_batch))
+
+    def register(self, server: Server) -> None:
+        add_EncoderServiceServicer_to_server(self, server)
+
+    def load(self) -> None:
+        self._models.load()
+
+    def cache_stats(self) -> CacheStats:
+        return self._cache.stats
+
+    async def Encode(self, request: EncodeRequest, context: Context) -> EncodeResponse:
+        with self._host.calls.admit(request.call):
+            check_spec(request.spec)
+            model = self._models.get(request.spec.model)
+            try:
+                encoded = await self._encoder.encode(model, request.spec, (request.call.rank, request.call.job_id))
+            except Exception as error:
+                raise stage_failure(error, "encoding") from error
+        device_time = Duration()
+        device_time.FromNanoseconds(round(encoded.device_s * 1e9))
+        return EncodeResponse(conditioning=encoded.conditioning, cached=encoded.cached, device_time=device_time)

@@ -1,0 +1,51 @@
+"""The settings that every stage worker has."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triptych.exchange import ExchangeConfig
+
+# A token of a NATS subject.
+_WORKER_ID = re.compile("[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """Where a worker listens, which models it serves, on which device, and how it ends."""
+
+    # host:port of the gRPC server; port 0 takes a free one.
+    listen: str = "127.0.0.1:0"
+    # host:port at which the router reaches it; by default the listening host, or this machine's address on the way to
+    # NATS where it listens everywhere.
+    advertise: str | None = None
+    # File to write the listening address into once it listens.
+    address_file: Path | None = None
+    # Name of this worker, unique in the suite; by default made from stage, host and process id.
+    worker_id: str | None = None
+    catalog: Path = Path("models/models.toml")
+    # Names of the catalog's models to serve; empty: all.
+    models: tuple[str, ...] = ()
+    # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
+    device: str = "auto"
+    # CPU threads for torch; 0: as many as torch thinks best.
+    threads: int = 0
+    # Calls taken at once; the best-ranked runs.
+    max_active_jobs: int = 4
+    # Free words by which pools choose their workers.
+    labels: dict[str, str] = field(default_factory=dict)
+    heartbeat_seconds: float = 1.0
+    # How long running calls may go on after SIGTERM.
+    drain_seconds: float = 30.0
+    log_level: str = "info"
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+
+    def __post_init__(self) -> None:
+        if self.worker_id is not None and not _WORKER_ID.fullmatch(self.worker_id):
+            raise ValueError("worker_id: must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
+        if self.max_active_jobs < 1:
+            raise ValueError("max_active_jobs: must be at least 1")
+        if self.threads < 0:
+            raise ValueError("threads: must not be negative")
+        if not 0 < self.heartbeat_seconds <= 10:
+            raise ValueError("heartbeat_seconds: must be above 0, at most 10")

@@ -1,0 +1,167 @@
+"""One thread that owns the device: every piece of device work runs here, best rank first."""
+
+import asyncio
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+_Result = TypeVar("_Result")
+Rank = tuple[float, str]
+
+
+class Stopped(BaseException):
+    """Work that nobody wants any more unwinds with this. Not an Exception: diffusers logs every one that passes."""
+
+
+@dataclass(order=True, slots=True)
+class _Work:
+    rank: Rank
+    order: int
+    function: Callable[[], Any] = field(compare=False)
+    done: Callable[[Any, BaseException | None], None] = field(compare=False)
+    stopped: bool = field(default=False, compare=False)
+    started: bool = field(default=False, compare=False)
+    # Seconds that better-ranked work took out of the middle of this one.
+    paused_s: float = field(default=0.0, compare=False)
+
+
+class DeviceThread:
+    """Runs functions one at a time, lowest rank first, ties by arrival.
+
+    Work that takes long calls `give_way()` where it can be interrupted: everything of a better rank that waits runs
+    right there, nested, on the same thread and stack; then the interrupted work goes on. So nothing is recomputed, no
+    state is saved, and no two pieces of work ever touch the device at once. At most `max_waiting` wait.
+    """
+
+    def __init__(self, name: str, max_waiting: int = 256) -> None:
+        self._name = name
+        self._max_waiting = max_waiting
+        self._wake = threading.Condition()
+        self._waiting: list[_Work] = []
+        self._running: list[_Work] = []
+        self._order = itertools.count()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Run nothing more: waiting work is stopped, running work ends at its next `give_way`."""
+        with self._wake:
+            self._closed = True
+            dropped, self._waiting = self._waiting, []
+            for work in self._running:
+                work.stopped = True
+            self._wake.notify_all()
+        for work in dropped:
+            work.done(None, Stopped())
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    async def run(self, rank: Rank, function: Callable[[], _Result]) -> _Result:
+        """The function's result, from the device thread.
+
+        Cancelling the awaiting task drops work that waits and stops work that runs at its next `give_way`. Raises
+        `OverflowError` when too much waits.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Result] = loop.create_future()
+
+        def done(result: Any, error: BaseException | None) -> None:
+            loop.call_soon_threadsafe(_resolve, future, result, error)
+
+        work = self._put(rank, function, done)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._stop(work)
+            raise
+
+    def give_way(self) -> None:
+        """Called by running work, on the device thread: run all better-ranked work that waits, then return.
+
+        Raises `Stopped` if this work was stopped meanwhile.
+        """
+        mine = self._running[-1]
+        while (better := self._take(better_than=mine)) is not None:
+            began = time.perf_counter()
+            self._execute(better)
+            mine.paused_s += time.perf_counter() - began
+        if mine.stopped:
+            raise Stopped
+
+    def clock_s(self) -> float:
+        """A clock for running work that stands still while the work is interrupted: differences are device time."""
+        return time.perf_counter() - self._running[-1].paused_s
+
+    def _put(self, rank: Rank, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> _Work:
+        work = _Work(rank, next(self._order), function, done)
+        with self._wake:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            if len(self._waiting) >= self._max_waiting:
+                raise OverflowError(f"{self._max_waiting} pieces of work wait already")
+            heapq.heappush(self._waiting, work)
+            self._wake.notify_all()
+        return work
+
+    def _stop(self, work: _Work) -> None:
+        with self._wake:
+            work.stopped = True
+            if not work.started and work in self._waiting:
+                self._waiting.remove(work)
+                heapq.heapify(self._waiting)
+
+    def _take(self, better_than: _Work | None = None) -> _Work | None:
+        with self._wake:
+            if not self._waiting or (better_than is not None and not self._waiting[0].rank < better_than.rank):
+                return None
+            work = heapq.heappop(self._waiting)
+            work.started = True
+            return work
+
+    def _loop(self) -> None:
+        # Grad mode is a thread's own.
+        with torch.no_grad():
+            while not self._closed:
+                work = self._take()
+                if work is not None:
+                    self._execute(work)
+                    continue
+                with self._wake:
+                    if not self._waiting and not self._closed:
+                        self._wake.wait()
+
+    def _execute(self, work: _Work) -> None:
+        self._running.append(work)
+        result, error = None, None
+        try:
+            if work.stopped:
+                raise Stopped
+            result = work.function()
+        except BaseException as raised:  # noqa: BLE001 - the edge of the device thread
+            error = raised
+        finally:
+            self._running.pop()
+        work.done(result, error)
+
+
+def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, Stopped):
+        future.cancel()
+    else:
+        future.set_exception(error)

@@ -1,0 +1,100 @@
+"""How a worker makes itself known: a message on NATS every second, and what its health check answers."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import nats.errors
+import structlog
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from services.stage.numerics import device_label, numerics_id
+from triptych import __version__
+from triptych.rpc import RpcServer
+from triptych.v1.job_pb2 import Stage
+from triptych.v1.worker_pb2 import (
+    WORKER_STATE_DRAINING,
+    WORKER_STATE_LOADING,
+    WORKER_STATE_READY,
+    CacheStats,
+    WorkerHeartbeat,
+    WorkerModel,
+    WorkerState,
+)
+
+if TYPE_CHECKING:
+    from services.stage.worker import WorkerHost
+
+log = structlog.get_logger()
+SUBJECT = "triptych.v1.heartbeat"
+
+
+class Heartbeat:
+    """Announces one worker. `run` beats until cancelled; `ready` and `drain` change what it says, at once."""
+
+    def __init__(
+        self, host: "WorkerHost", server: RpcServer, address: str, cache_stats: Callable[[], CacheStats]
+    ) -> None:
+        self._host = host
+        self._server = server
+        self._address = address
+        self._cache_stats = cache_stats
+        self._state: WorkerState.ValueType = WORKER_STATE_LOADING
+        self._models: list[WorkerModel] = []
+        self._sequence = 0
+        self._start_time = Timestamp()
+        self._start_time.GetCurrentTime()
+        stage = Stage.Name(host.stage).removeprefix("STAGE_").lower()
+        self._subject = f"{SUBJECT}.{stage}.{host.worker_id}"
+
+    async def run(self) -> None:
+        """Beat for ever, the first time at once."""
+        while True:
+            await self._beat()
+            await asyncio.sleep(self._host.config.heartbeat_seconds)
+
+    async def ready(self, models: list[str]) -> None:
+        """Say READY and which models are served."""
+        self._models = [WorkerModel(profile=self._host.checkpoints[name].profile, resident=True) for name in models]
+        self._state = WORKER_STATE_READY
+        await self._beat()
+
+    async def drain(self) -> None:
+        """Say DRAINING: nothing new, please."""
+        self._state = WORKER_STATE_DRAINING
+        await self._beat()
+
+    async def _beat(self) -> None:
+        serving = self._state == WORKER_STATE_READY and self._host.exchange.connected
+        await self._server.set_serving(serving)
+        if not self._host.exchange.connected:
+            return
+        try:
+            await self._host.exchange.control.publish(self._subject, self._message().SerializeToString())
+            await self._host.exchange.control.flush(timeout=5)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("heartbeat_missed", error=repr(error))
+
+    def _message(self) -> WorkerHeartbeat:
+        host = self._host
+        self._sequence += 1
+        interval = Duration()
+        interval.FromNanoseconds(round(host.config.heartbeat_seconds * 1e9))
+        return WorkerHeartbeat(
+            worker_id=host.worker_id,
+            stage=host.stage,
+            address=self._address,
+            version=__version__,
+            sequence=self._sequence,
+            start_time=self._start_time,
+            state=self._state,
+            device=device_label(host.device),
+            numerics_id=numerics_id(host.device),
+            models=self._models,
+            max_active_jobs=host.config.max_active_jobs,
+            active_jobs=host.calls.active,
+            labels=host.config.labels,
+            cache=self._cache_stats(),
+            interval=interval,
+        )

@@ -1,0 +1,116 @@
+"""One block of a pipeline in memory: its components with weights, ready to run for one job after another."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+import torch
+from diffusers import SchedulerMixin
+from diffusers.guiders import BaseGuidance
+from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks, PipelineState
+
+from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
+
+log = structlog.get_logger()
+# Components that keep a state from step to step: every job has its own.
+_STATEFUL = (SchedulerMixin, BaseGuidance)
+
+
+@dataclass(frozen=True)
+class HostedBlock:
+    """A block with its pipeline. Weights are shared between jobs; `fork` gives each job its own everything else."""
+
+    checkpoint: Checkpoint
+    name: str
+    pipeline: Any
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, name: str, dtype: torch.dtype, device: torch.device) -> "HostedBlock":
+        """Load the components of this block alone, weights from safetensors only. Raises `CheckpointError`."""
+        pipeline = checkpoint.blocks[name].init_pipeline(checkpoint.place)
+        # Only the shape of the latents is wanted of the VAE while denoising.
+        shell = checkpoint.vae_shell if name == DENOISE else None
+        for component, spec in list(pipeline._component_specs.items()):
+            if spec.default_creation_method != "from_pretrained" or spec.pretrained_model_name_or_path is None:
+                continue
+            if component == "vae" and shell is not None:
+                continue
+            pipeline.register_components(**{component: _load_component(checkpoint, component, spec, dtype, device)})
+        if shell is not None:
+            pipeline.vae = shell
+        _check_device(checkpoint, name, pipeline, device)
+        return cls(checkpoint, name, pipeline)
+
+    @property
+    def input_names(self) -> list[str]:
+        return list(self.pipeline._blocks.input_names)
+
+    def fork(self, guidance: float | None = None) -> Any:
+        """A pipeline of one job: own blocks, own schedulers and guiders, shared weights. Takes 0.1 to 0.3 ms."""
+        fork = copy.copy(self.pipeline)
+        fork._blocks = copy.deepcopy(self.pipeline._blocks)
+        for name, component in self.pipeline.components.items():
+            if isinstance(component, _STATEFUL):
+                setattr(fork, name, guided(component, guidance))
+        for loop in loops(fork._blocks):
+            loop.set_progress_bar_config(disable=True)
+        return fork
+
+    def run(self, fork: Any, values: Mapping[str, tuple[Any, str]], inputs: Mapping[str, Any]) -> PipelineState:
+        """Run the block on values of earlier blocks and on a job's inputs; those it does not declare are left out."""
+        state = PipelineState()
+        for name, (value, kind) in values.items():
+            state.set(name, value, kind or None)
+        names = set(self.input_names)
+        return fork(state=state, **{name: value for name, value in inputs.items() if name in names})
+
+    def outputs(self, state: PipelineState) -> dict[str, tuple[Any, str]]:
+        """What a later block declares as an input, with its kind of input. None is left out: it says nothing."""
+        wanted = self.checkpoint.carried_from(self.name)
+        kinds = {param.name: param.kwargs_type or "" for param in self.pipeline._blocks.intermediate_outputs}
+        return {
+            name: (state.get(name), kinds[name]) for name in kinds if name in wanted and state.get(name) is not None
+        }
+
+
+def guiders(pipeline: Any) -> dict[str, Any]:
+    """The guiders of a pipeline by component name."""
+    return {name: part for name, part in pipeline.components.items() if isinstance(part, BaseGuidance)}
+
+
+def guided(stock: Any, guidance: float | None) -> Any:
+    """A job's own copy of a component; a guider takes the job's scale."""
+    own = copy.deepcopy(stock)
+    if guidance is not None and isinstance(own, BaseGuidance) and hasattr(own, "guidance_scale"):
+        own.guidance_scale = guidance
+    return own
+
+
+def loops(block: Any) -> Iterator[LoopSequentialPipelineBlocks]:
+    """Every denoising loop inside a block, itself included."""
+    if isinstance(block, LoopSequentialPipelineBlocks):
+        yield block
+        return
+    for sub_block in (getattr(block, "sub_blocks", None) or {}).values():
+        yield from loops(sub_block)
+
+
+def _load_component(checkpoint: Checkpoint, component: str, spec: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    is_module = spec.type_hint is None or issubclass(spec.type_hint, torch.nn.Module)
+    options = {"dtype": dtype, "use_safetensors": True} if is_module else {}
+    try:
+        loaded = spec.load(**options)
+    except Exception as error:
+        raise CheckpointError(f"model {checkpoint.name}: cannot load {component}: {error}") from error
+    log.debug("component_loaded", model=checkpoint.name, component=component)
+    return loaded.to(device).eval() if isinstance(loaded, torch.nn.Module) else loaded
+
+
+def _check_device(checkpoint: Checkpoint, name: str, pipeline: Any, device: torch.device) -> None:
+    modules = [part for part in pipeline.components.values() if isinstance(part, torch.nn.Module)]
+    if modules and pipeline._execution_device.type != device.type:
+        raise CheckpointError(
+            f"model {checkpoint.name}: block {name} would run on {pipeline._execution_device}, not on {device}"
+        )

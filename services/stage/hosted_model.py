@@ -1,0 +1,53 @@
+"""All blocks of one model that one stage runs, loaded when they are first wanted or ahead of it."""
+
+from typing import Any
+
+import torch
+
+from services.stage.checkpoint import Checkpoint
+from services.stage.hosted_block import HostedBlock
+from services.stage.job_inputs import job_inputs
+from triptych.v1.job_pb2 import JobSpec
+
+
+class HostedModel:
+    """One model's blocks of one stage. Use it on the device thread only."""
+
+    def __init__(self, checkpoint: Checkpoint, names: list[str], dtype: torch.dtype, device: torch.device) -> None:
+        self.checkpoint = checkpoint
+        self.names = names
+        self.dtype = dtype
+        self.device = device
+        self._hosted: dict[str, HostedBlock] = {}
+
+    def load(self) -> None:
+        """Load what every job needs; blocks that only some jobs trigger (an image encoder, say) wait for one."""
+        for name in self.names:
+            if not triggers(self.checkpoint.blocks[name]):
+                self.block(name)
+
+    def block(self, name: str) -> HostedBlock:
+        """The block, loaded. Raises `CheckpointError`."""
+        if name not in self._hosted:
+            self._hosted[name] = HostedBlock.load(self.checkpoint, name, self.dtype, self.device)
+        return self._hosted[name]
+
+    def inputs(self, spec: JobSpec) -> dict[str, Any]:
+        """A job's inputs for every block of the model. Raises `TriptychError` (INVALID_FIELD)."""
+        return job_inputs(spec, self.checkpoint.inputs)
+
+    def wanted(self, inputs: dict[str, Any]) -> list[str]:
+        """The blocks that these inputs make run, in order."""
+        return [name for name in self.names if is_triggered(self.checkpoint.blocks[name], inputs)]
+
+
+def triggers(block: Any) -> list[str]:
+    """Inputs of which one must be given for the block to do anything; empty if it always runs."""
+    names = getattr(block, "block_trigger_inputs", None) or []
+    return [] if None in names else list(names)
+
+
+def is_triggered(block: Any, inputs: dict[str, Any]) -> bool:
+    """Whether the block does anything with these inputs."""
+    names = triggers(block)
+    return not names or any(inputs.get(name) is not None for name in names)

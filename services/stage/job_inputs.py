@@ -1,0 +1,87 @@
+"""From a job to the inputs that pipeline blocks declare: the field's names on one side, diffusers' on the other."""
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from google.protobuf.json_format import MessageToDict
+from PIL import Image, UnidentifiedImageError
+
+from triptych.errors import Violation, invalid
+from triptych.v1.job_pb2 import (
+    ATTACHMENT_ROLE_CONTROL_IMAGE,
+    ATTACHMENT_ROLE_IMAGE,
+    ATTACHMENT_ROLE_LAST_IMAGE,
+    ATTACHMENT_ROLE_MASK,
+    Attachment,
+    AttachmentRole,
+    JobSpec,
+)
+
+# The state of the noise generator after a block that drew from it: the next one goes on from there.
+GENERATOR_STATE = "triptych.generator_state"
+
+_ATTACHMENT_INPUTS: dict["AttachmentRole.ValueType", tuple[str, str]] = {
+    ATTACHMENT_ROLE_IMAGE: ("image", "RGB"),
+    ATTACHMENT_ROLE_MASK: ("mask_image", "L"),
+    ATTACHMENT_ROLE_CONTROL_IMAGE: ("control_image", "RGB"),
+    ATTACHMENT_ROLE_LAST_IMAGE: ("last_image", "RGB"),
+}
+
+
+def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
+    """Inputs for blocks that declare `declared` (diffusers' `InputParam`s); a field left empty is left to the block.
+
+    Raises `TriptychError` (INVALID_FIELD) for an attachment that is no picture or an `extra` of the wrong type.
+    """
+    params = {param.name: param for param in declared if param.name}
+    inputs: dict[str, Any] = {
+        "prompt": spec.prompt,
+        "negative_prompt": spec.negative_prompt or None,
+        "num_inference_steps": spec.step_count,
+        "height": spec.height,
+        "width": spec.width,
+        "guidance_scale": guidance(spec),
+        "num_frames": spec.frame_count or None,
+    }
+    for index, attachment in enumerate(spec.attachments):
+        name, mode = _ATTACHMENT_INPUTS[attachment.role]
+        inputs[name] = _picture(index, attachment, mode)
+    for name, value in MessageToDict(spec.extra).items():
+        if name in params:
+            inputs[name] = _typed(name, value, params[name])
+    return {name: value for name, value in inputs.items() if value is not None and name in params}
+
+
+def guidance(spec: JobSpec) -> float | None:
+    """The guidance scale that the job asks for; None leaves the model's own."""
+    return spec.guidance if spec.HasField("guidance") else None
+
+
+def noise(spec: JobSpec, output_index: int | None) -> torch.Generator | None:
+    """A fresh generator for one output: it depends on `seed + output_index` alone. None if there is no output.
+
+    It is the CPU's, which draws the same noise for every device.
+    """
+    return None if output_index is None else torch.Generator().manual_seed(spec.seed + output_index)
+
+
+def _picture(index: int, attachment: Attachment, mode: str) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(attachment.data)).convert(mode)
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise invalid(Violation(f"spec.attachments[{index}].data", f"cannot be read as a picture: {error}")) from error
+
+
+def _typed(name: str, value: Any, param: Any) -> Any:
+    """JSON has one kind of number; a block that wants an int gets one."""
+    hint = str(param.type_hint)
+    wants_int = isinstance(param.default, int) if param.type_hint is None else "int" in hint and "float" not in hint
+    if isinstance(value, list):
+        return [_typed(name, item, param) for item in value]
+    if isinstance(value, float) and wants_int and not isinstance(param.default, bool):
+        if not value.is_integer():
+            raise invalid(Violation(f"spec.extra.{name}", f"must be a whole number, is {value}"))
+        return int(value)
+    return value

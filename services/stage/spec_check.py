@@ -1,0 +1,31 @@
+"""What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
+
+from triptych.errors import Violation, invalid
+from triptych.v1.job_pb2 import JobSpec
+
+MAX_OUTPUTS = 4
+MAX_STEPS = 1000
+MAX_SIDE = 16384
+
+
+def check_spec(spec: JobSpec) -> None:
+    """The router has filled in and checked everything; a call that has not been through it is refused.
+
+    Raises `TriptychError` (INVALID_FIELD) naming every field at fault.
+    """
+    ranges = [
+        ("step_count", spec.step_count, 1, MAX_STEPS),
+        ("width", spec.width, 1, MAX_SIDE),
+        ("height", spec.height, 1, MAX_SIDE),
+        ("output_count", spec.output_count, 1, MAX_OUTPUTS),
+        ("seed", spec.seed, 0, 2**63 - 1 - MAX_OUTPUTS),
+    ]
+    violations = [
+        Violation(f"spec.{name}", f"must be {low} to {high}, is {value}")
+        for name, value, low, high in ranges
+        if not low <= value <= high
+    ]
+    if not spec.HasField("seed"):
+        violations.append(Violation("spec.seed", "must be set: the router draws one"))
+    if violations:
+        raise invalid(*violations)

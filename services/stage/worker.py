@@ -1,0 +1,184 @@
+"""A stage worker's life: connect, listen, load, announce, serve, drain."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+import structlog
+import torch
+
+from services.stage.calls import Calls
+from services.stage.checkpoint import Checkpoint, CheckpointError
+from services.stage.config import WorkerConfig
+from services.stage.device_thread import DeviceThread
+from services.stage.heartbeat import Heartbeat
+from services.stage.numerics import choose_device
+from triptych.catalog import Catalog, CatalogModel
+from triptych.config import load_config
+from triptych.errors import TriptychError
+from triptych.exchange import Exchange
+from triptych.logs import configure_logs
+from triptych.rpc import RpcServer
+from triptych.v1.job_pb2 import Stage
+from triptych.v1.worker_pb2 import CacheStats
+
+log = structlog.get_logger()
+Config = TypeVar("Config", bound=WorkerConfig)
+
+
+class WorkerHost:
+    """What a worker's service works with: exchange, device and its thread, models of the catalog, calls under way."""
+
+    def __init__(self, config: WorkerConfig, stage: "Stage.ValueType", exchange: Exchange) -> None:
+        self.config = config
+        self.stage = stage
+        self.exchange = exchange
+        self.device = choose_device(config.device)
+        self.thread = DeviceThread("device")
+        self.calls = Calls(config.max_active_jobs)
+        self.worker_id = config.worker_id or _default_worker_id(stage)
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.models: dict[str, CatalogModel] = {}
+
+    def read_catalog(self) -> None:
+        """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
+        catalog = Catalog.load(self.config.catalog)
+        for name in self.config.models or catalog.models:
+            if name not in catalog.models:
+                raise ValueError(f"models: {name!r} is not in {self.config.catalog}")
+            self.models[name] = catalog.models[name]
+            self.checkpoints[name] = Checkpoint(name, catalog.locate(catalog.models[name].checkpoint))
+
+    def dtype(self, model: str) -> torch.dtype:
+        """The element type of this stage's weights."""
+        entry = self.models[model]
+        own = {Stage.STAGE_ENCODE: entry.encoder_dtype, Stage.STAGE_DECODE: entry.decoder_dtype}.get(self.stage)
+        dtype: torch.dtype = getattr(torch, own or entry.dtype)
+        return dtype
+
+
+class StageService(Protocol):
+    """What the encoder, the denoiser and the decoder have in common."""
+
+    service_name: str
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the servicer."""
+
+    def load(self) -> None:
+        """Load the stage of every model; runs on the device thread."""
+
+    def cache_stats(self) -> CacheStats:
+        """Figures of a cache, if there is one."""
+
+
+async def run_worker(
+    config: WorkerConfig, stage: "Stage.ValueType", make_service: Callable[[WorkerHost], StageService]
+) -> None:
+    """Run a worker until SIGTERM or SIGINT; then drain and return."""
+    configure_logs(config.log_level)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    async with Exchange(config.exchange) as exchange:
+        host = WorkerHost(config, stage, exchange)
+        host.read_catalog()
+        service = make_service(host)
+        with structlog.contextvars.bound_contextvars(stage=stage_name(stage), worker=host.worker_id):
+            await _serve(host, service, ending)
+
+
+async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event) -> None:
+    server = RpcServer(host.config.listen, [service.service_name])
+    await server.start(service.register)
+    heartbeat = Heartbeat(host, server, _advertised(host.config, server.address), service.cache_stats)
+    beating = asyncio.create_task(heartbeat.run())
+    host.thread.start()
+    try:
+        with _address_file(host.config, server.address):
+            log.info("worker_listening", address=server.address, device=str(host.device))
+            loading = asyncio.create_task(host.thread.run((float("-inf"), ""), service.load))
+            await _first(loading, ending)
+            if not ending.is_set():
+                await heartbeat.ready(sorted(host.models))
+                log.info("worker_ready", models=sorted(host.models))
+                await _first(beating, ending)
+            log.info("worker_draining")
+            await heartbeat.drain()
+            await host.calls.drain(host.config.drain_seconds)
+    finally:
+        host.thread.close()
+        beating.cancel()
+        await server.stop(1.0)
+        with contextlib.suppress(asyncio.CancelledError):
+            await beating
+    log.info("worker_stopped")
+
+
+async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
+    """Wait until the work is done (its error is raised here) or the end is wanted."""
+    waiting = asyncio.create_task(ending.wait())
+    try:
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        waiting.cancel()
+
+
+@contextlib.contextmanager
+def _address_file(config: WorkerConfig, address: str) -> Iterator[None]:
+    """Tell whoever started this process where it listens; the file goes when the process does."""
+    if config.address_file is None:
+        yield
+        return
+    partial = config.address_file.with_suffix(".partial")
+    partial.write_text(address)
+    partial.rename(config.address_file)
+    try:
+        yield
+    finally:
+        config.address_file.unlink(missing_ok=True)
+
+
+def _default_worker_id(stage: "Stage.ValueType") -> str:
+    host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
+    return f"{stage_name(stage)}-{host}-{os.getpid()}"
+
+
+def _advertised(config: WorkerConfig, address: str) -> str:
+    if config.advertise:
+        return config.advertise
+    host, _, port = address.rpartition(":")
+    if host not in ("0.0.0.0", "[::]", ""):
+        return address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Sends nothing: asks the kernel which of our addresses leads to NATS.
+        nats = urlsplit(config.exchange.url.split(",")[0])
+        probe.connect((nats.hostname or "127.0.0.1", nats.port or 4222))
+        return f"{probe.getsockname()[0]}:{port}"
+
+
+def stage_name(stage: "Stage.ValueType") -> str:
+    """ "encode", "denoise" or "decode"."""
+    return Stage.Name(stage).removeprefix("STAGE_").lower()
+
+
+def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHost, Config], StageService]) -> None:
+    """A worker's whole program. What keeps it from starting is said in one line, with exit status 1."""
+    program = f"triptych {stage_name(stage)}r"
+    config = load_config(kind, program)
+    try:
+        asyncio.run(run_worker(config, stage, lambda host: make(host, config)))
+    except (CheckpointError, TriptychError, OSError, ValueError) as error:
+        sys.exit(f"{program}: {error}")

@@ -1,0 +1,67 @@
+"""Stage workers as real processes, for tests that talk to them directly."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from triptych.exchange import Exchange
+from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
+
+READY_TIMEOUT_S = 90.0
+
+
+class WorkerProcess:
+    """One worker of one stage ("encoder", "denoiser", "decoder"); its log goes to a file in `folder`."""
+
+    def __init__(self, stage: str, worker_id: str, catalog: Path, nats_url: str, folder: Path, *flags: str) -> None:
+        self.worker_id = worker_id
+        self.log = folder / f"{worker_id}.log"
+        self.address = ""
+        self._command = [
+            *(sys.executable, "-m", f"services.{stage}", f"--worker_id={worker_id}", f"--catalog={catalog}"),
+            *(f"--exchange.url={nats_url}", "--threads=1", "--device=cpu", *flags),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process; it is ready when `ready` returns."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    async def ready(self, exchange: Exchange) -> WorkerHeartbeat:
+        """The first heartbeat that says READY. Raises `RuntimeError` with the log if the process ends before."""
+        subscription = await exchange.control.subscribe(f"triptych.v1.heartbeat.*.{self.worker_id}")
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                async for message in subscription.messages:
+                    beat = _parse(message.data)
+                    if beat is not None and beat.state == WORKER_STATE_READY:
+                        self.address = beat.address
+                        return beat
+        except TimeoutError:
+            raise RuntimeError(f"{self.worker_id} is not ready:\n{self.log.read_text()}") from None
+        finally:
+            await subscription.unsubscribe()
+        raise RuntimeError("the subscription ended")
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(timeout=10)
+
+
+def _parse(data: bytes) -> WorkerHeartbeat | None:
+    try:
+        return WorkerHeartbeat.FromString(data)
+    except DecodeError:
+        return None
