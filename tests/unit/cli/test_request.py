@@ -1,0 +1,106 @@
+"""From the command line to a job."""
+
+import argparse
+import math
+from pathlib import Path
+
+import pytest
+
+from triptych.cli.arguments import build_parser
+from triptych.cli.request import build_spec
+from triptych.client import Client
+from triptych.errors import Reason, TriptychError
+from triptych.v1 import job_pb2
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["generate", "a star", "--model", "shapes", *arguments])
+
+
+async def spec_of(*arguments: str) -> job_pb2.JobSpec:
+    args = parsed(*arguments)
+    return await build_spec(args, Client("unused:1"), args.output)
+
+
+async def test_what_is_left_out_stays_unset() -> None:
+    assert await spec_of() == job_pb2.JobSpec(model="shapes", prompt="a star")
+
+
+async def test_every_option_reaches_its_field() -> None:
+    spec = await spec_of(
+        *("--negative", "a circle", "--steps", "5", "--seed", "0", "--guidance", "2.5", "--size", "96x64"),
+        *("--count", "2", "--frames", "9", "--fps", "8", "--format", "webp", "--priority", "batch"),
+        *("--adapter", "ink=0.5", "--adapter", "line"),
+    )
+    assert spec.negative_prompt == "a circle"
+    assert (spec.step_count, spec.guidance, spec.width, spec.height) == (5, 2.5, 96, 64)
+    assert spec.HasField("seed")
+    assert spec.seed == 0
+    assert (spec.output_count, spec.frame_count, spec.fps) == (2, 9, 8.0)
+    assert spec.output_format == job_pb2.MEDIA_FORMAT_WEBP
+    assert spec.priority_class == job_pb2.PRIORITY_CLASS_BATCH
+    assert [(adapter.name, adapter.scale) for adapter in spec.adapters] == [("ink", 0.5), ("line", 1.0)]
+
+
+async def test_set_takes_json_and_else_text() -> None:
+    spec = await spec_of(
+        *("--set", "strength=0.6", "--set", "mode=soft", "--set", "flags=[true, null]", "--set", "odd=NaN")
+    )
+    assert spec.extra["strength"] == pytest.approx(0.6)
+    assert spec.extra["mode"] == "soft"
+    assert list(spec.extra["flags"]) == [True, None]
+    assert spec.extra["odd"] == "NaN"
+    assert not math.isnan(spec.extra["strength"])
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("a.png", job_pb2.MEDIA_FORMAT_PNG),
+        ("a.JPG", job_pb2.MEDIA_FORMAT_JPEG),
+        ("a.mp4", job_pb2.MEDIA_FORMAT_MP4),
+        ("a", job_pb2.MEDIA_FORMAT_UNSPECIFIED),
+        ("a.xyz", job_pb2.MEDIA_FORMAT_UNSPECIFIED),
+    ],
+)
+async def test_the_format_follows_the_files_ending(output: str, expected: job_pb2.MediaFormat.ValueType) -> None:
+    assert (await spec_of("-o", output)).output_format == expected
+
+
+async def test_a_picture_is_attached_with_its_role(tmp_path: Path) -> None:
+    picture = tmp_path / "mask.png"
+    picture.write_bytes(b"bytes of a picture")
+    spec = await spec_of("--mask", str(picture))
+    expected = job_pb2.Attachment(role=job_pb2.ATTACHMENT_ROLE_MASK, media_type="image/png", data=b"bytes of a picture")
+    assert list(spec.attachments) == [expected]
+
+
+@pytest.mark.parametrize("name", ["absent.png", "notes.txt"])
+async def test_a_file_that_cannot_be_attached_is_bad_input(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").write_text("no picture")
+    with pytest.raises(TriptychError, match=name) as caught:
+        await spec_of("--image", str(tmp_path / name))
+    assert caught.value.reason is Reason.INVALID_FIELD
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--steps", "0"),
+        ("--steps", "many"),
+        ("--steps", "-1"),
+        ("--seed", str(2**63)),
+        ("--size", "96"),
+        ("--size", "96x"),
+        ("--set", "strength"),
+        ("--format", "gif"),
+        ("--adapter", "ink=much"),
+    ],
+)
+def test_bad_options_end_with_status_2_and_name_the_option(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsed(*arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err

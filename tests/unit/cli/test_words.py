@@ -1,0 +1,101 @@
+"""What a person reads of a job: sentences, the gauge, names of files, tables."""
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from triptych.cli.files import output_path
+from triptych.cli.progress import LineProgress
+from triptych.cli.story import Gauge, sentence
+from triptych.cli.terminal import Terminal, record, seconds
+from triptych.client import Media
+from triptych.v1 import job_pb2
+
+
+def estimate() -> job_pb2.Estimate:
+    return job_pb2.Estimate(
+        total=Duration(seconds=10), encode=Duration(seconds=1), denoise=Duration(seconds=8), decode=Duration(seconds=1)
+    )
+
+
+def progress(stage: job_pb2.Stage.ValueType, step: int, fraction: float) -> job_pb2.JobEvent:
+    return job_pb2.JobEvent(progress=job_pb2.Progress(stage=stage, step=step, step_count=20, fraction=fraction))
+
+
+def test_the_gauge_weighs_stages_by_their_estimate_and_never_falls() -> None:
+    gauge = Gauge()
+    seen = []
+    for event in (
+        job_pb2.JobEvent(queued=job_pb2.JobQueued(estimate=estimate(), pool="default")),
+        job_pb2.JobEvent(encoded=job_pb2.JobEncoded()),
+        job_pb2.JobEvent(stage_started=job_pb2.StageStarted(stage=job_pb2.STAGE_DENOISE, worker_id="d")),
+        progress(job_pb2.STAGE_DENOISE, 10, 0.5),
+        progress(job_pb2.STAGE_DENOISE, 9, 0.45),
+        job_pb2.JobEvent(stage_started=job_pb2.StageStarted(stage=job_pb2.STAGE_DECODE, worker_id="d")),
+        job_pb2.JobEvent(succeeded=job_pb2.JobSucceeded()),
+    ):
+        gauge.take(event)
+        seen.append(gauge.fraction)
+    assert seen == pytest.approx([0.0, 0.1, 0.1, 0.5, 0.5, 0.9, 1.0])
+
+
+def test_sentences() -> None:
+    assert sentence(progress(job_pb2.STAGE_DENOISE, 3, 0.1)) == "denoising 3/20"
+    queued = job_pb2.JobEvent(queued=job_pb2.JobQueued(estimate=estimate(), pool="short"))
+    assert sentence(queued) == "queued in pool short, 10.0 s of work"
+    assert sentence(job_pb2.JobEvent(requeued=job_pb2.JobRequeued(reason="worker lost"))) == (
+        "back in the queue: worker lost"
+    )
+    assert sentence(job_pb2.JobEvent(succeeded=job_pb2.JobSucceeded())) == "succeeded"
+
+
+def test_lines_come_once_a_quarter(capsys: pytest.CaptureFixture[str]) -> None:
+    with LineProgress("job-1") as lines:
+        for step in range(1, 21):
+            lines.show(progress(job_pb2.STAGE_DENOISE, step, step / 20))
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[-1] for line in told] == ["1/20", "5/20", "10/20", "15/20", "20/20"]
+    assert all(line.startswith("job-1: ") for line in told)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "expected"),
+    [
+        ("out.png", 1, "out.png"),
+        ("out.png", 3, "out-2.png"),
+        ("out", 1, "out.webp"),
+        ("deep/out", 2, "deep/out-2.webp"),
+        (None, 1, "job.webp"),
+        (None, 4, "job-2.webp"),
+    ],
+)
+def test_names_of_files(wanted: str | None, count: int, expected: str) -> None:
+    media = Media(job_pb2.Output(index=2, media_type="image/webp"), b"")
+    assert output_path(Path(wanted) if wanted else None, "job", media, count) == Path(expected)
+
+
+def test_a_folder_takes_a_file_of_the_jobs_name(tmp_path: Path) -> None:
+    media = Media(job_pb2.Output(media_type="video/mp4"), b"film")
+    path = output_path(tmp_path, "job", media, 1)
+    assert media.save(path) == tmp_path / "job.mp4"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["job.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.0, "0 ms"), (0.35, "350 ms"), (0.9996, "1.0 s"), (4.24, "4.2 s"), (99.96, "1 min 40 s"), (185, "3 min 05 s")],
+)
+def test_seconds(value: float, words: str) -> None:
+    assert seconds(value) == words
+
+
+def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal(as_json=False).table(("A", "LONGER"), [("xyz", ""), ("", "1")])
+    assert capsys.readouterr().out.splitlines() == ["A    LONGER", "xyz  -", "-    1"]
+
+
+def test_attachments_stay_out_of_json() -> None:
+    job = job_pb2.Job(spec=job_pb2.JobSpec(attachments=[job_pb2.Attachment(media_type="image/png", data=b"xx")]))
+    assert record(job)["spec"]["attachments"][0]["data"] == ""
+    assert job.spec.attachments[0].data == b"xx"
