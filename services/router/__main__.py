@@ -1,0 +1,35 @@
+"""Run a router: `python -m services.router --help`."""
+
+import asyncio
+import signal
+import sys
+
+from services.router.config import RouterConfig
+from services.router.router import Router
+from triptych.config import ConfigError, load_config
+from triptych.errors import TriptychError
+from triptych.logs import configure_logs
+
+PROGRAM = "triptych router"
+
+
+async def run(config: RouterConfig) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status."""
+    router = Router(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, router.end)
+    return await router.run()
+
+
+def main() -> None:
+    """The whole program. What keeps it from starting is said in one line, with exit status 1."""
+    config = load_config(RouterConfig, PROGRAM)
+    configure_logs(config.log_level)
+    try:
+        sys.exit(asyncio.run(run(config)))
+    except (ConfigError, TriptychError, OSError) as error:
+        sys.exit(f"{PROGRAM}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Calls to workers, and what their ends mean to the scheduler."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+import structlog
+from google.protobuf.duration_pb2 import Duration
+
+from services.router.config import RouterConfig
+from services.router.core.actions import StartTask
+from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed
+from services.router.core.job import Stage, Task
+from services.router.failures import Blow, judge
+from services.router.fleet import Fleet, KnownWorker
+from services.router.jobs import LiveJob
+from services.router.pricing import Pricing, duration, seconds
+from services.router.recorder import Recorder, Recorders
+from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
+from triptych.v1 import job_pb2
+from triptych.v1.decoder_service_pb2 import DecodeRequest
+from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
+from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest
+from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
+from triptych.v1.encoder_service_pb2 import EncodeRequest, StageCall
+from triptych.v1.encoder_service_pb2_grpc import EncoderServiceStub
+from triptych.v1.job_pb2 import JobEncoded, JobEvent, StageStarted
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class Call:
+    """One call under way. `begun`: the worker has answered something, so that its work is lost if it dies."""
+
+    job: LiveJob
+    start: StartTask
+    worker: KnownWorker
+    recorder: Recorder
+    begun: bool = False
+    running: "asyncio.Task[None] | None" = None
+
+    @property
+    def task(self) -> Task:
+        return self.start.task
+
+    def event(self, **kind: object) -> JobEvent:
+        return JobEvent(attempt=self.start.attempt, **kind)  # type: ignore[arg-type]
+
+    def started(self, stage: job_pb2.Stage.ValueType) -> JobEvent:
+        return self.event(stage_started=StageStarted(stage=stage, worker_id=self.worker.worker_id))
+
+
+class StageCalls:
+    """One call a task at most. Reports what comes of each to the scheduler; of a call that was stopped, nothing."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        epoch: int,
+        fleet: Fleet,
+        pricing: Pricing,
+        recorders: Recorders,
+        report: Callable[[Event], None],
+        on_deposed: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._fleet = fleet
+        self._pricing = pricing
+        self._recorders = recorders
+        self._report_event = report
+        self._on_deposed = on_deposed
+        self._calls: dict[Task, Call] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no call is under way."""
+        await self._idle.wait()
+
+    def start(self, job: LiveJob, start: StartTask) -> None:
+        """Make the call that the scheduler asks for."""
+        worker = self._fleet.get(start.worker_id)
+        assert worker is not None, "the scheduler knows the fleet's workers only"
+        call = Call(job, start, worker, self._recorders.of(job))
+        self._calls[start.task] = call
+        self._idle.clear()
+        call.running = asyncio.get_running_loop().create_task(self._run(call))
+
+    def stop(self, task: Task) -> None:
+        """Give a call up: cancelled at the worker, unheard from now on."""
+        call = self._calls.get(task)
+        if call is not None:
+            self._drop(call)
+            assert call.running is not None
+            call.running.cancel()
+
+    def drop_worker(self, worker_id: str) -> None:
+        """Give up every call to a worker that is gone."""
+        for call in list(self._calls.values()):
+            if call.worker.worker_id == worker_id:
+                self.stop(call.task)
+
+    def stop_all(self) -> None:
+        for task in list(self._calls):
+            self.stop(task)
+
+    async def _run(self, call: Call) -> None:
+        with structlog.contextvars.bound_contextvars(job_id=call.job.job_id, stage=call.task.stage.value):
+            try:
+                event: Event | None = await self._perform(call)
+            except grpc.aio.AioRpcError as error:
+                event = await self._end_of(call, error)
+            except Exception:
+                log.exception("call_broke", worker=call.worker.worker_id)
+                error_ = TriptychError(Reason.INTERNAL, "An internal error; the router's log has it.")
+                call.job.error = to_status(error_)
+                event = TaskFailed(call.task, Reason.INTERNAL.name, error_.message, retryable=True, counts=True)
+        if event is not None and self._calls.get(call.task) is call:
+            self._drop(call)
+            self._report_event(event)
+
+    async def _perform(self, call: Call) -> Event:
+        match call.task.stage:
+            case Stage.ENCODE:
+                return await self._encode(call)
+            case Stage.DENOISE:
+                return await self._denoise(call)
+            case Stage.DECODE:
+                return await self._decode(call)
+
+    async def _encode(self, call: Call) -> Event:
+        call.recorder.write(call.started(job_pb2.Stage.STAGE_ENCODE))
+        stub = EncoderServiceStub(call.worker.channel)
+        request = EncodeRequest(call=self._stage_call(call), spec=call.job.spec)
+        response = await stub.Encode(request, timeout=self._config.encode_timeout_s)
+        record, spent_s = call.job.record, seconds(response.device_time)
+        del record.conditioning[:]
+        record.conditioning.extend(response.conditioning)
+        _add(record.job.encode_time, spent_s)
+        call.recorder.write(call.event(encoded=JobEncoded(cached=response.cached)))
+        if not response.cached:
+            self._pricing.observe(call.job.spec, Stage.ENCODE, spent_s, call.job.request.output_count)
+        return TaskFinished(call.task, spent_s)
+
+    async def _denoise(self, call: Call) -> Event:
+        request = DenoiseRequest(
+            call=self._stage_call(call),
+            spec=call.job.spec,
+            conditioning=call.job.record.conditioning,
+            finished_outputs=sorted(call.start.finished_outputs),
+        )
+        stream = DenoiserServiceStub(call.worker.channel).Denoise(request)
+        try:
+            async for response in stream:
+                call.begun = True
+                match response.WhichOneof("event"):
+                    case "started":
+                        call.recorder.write(call.started(job_pb2.Stage.STAGE_DENOISE))
+                    case "progress":
+                        call.recorder.progress(response.progress)
+                        self._report(call, TaskProgressed(call.task, response.progress.fraction))
+                    case "latents":
+                        call.job.keep_latents(response.latents)
+                        call.recorder.save()
+                        self._report(call, LatentsReady(call.job.job_id, response.latents.output_index))
+                    case "finished":
+                        return self._denoised(call, response.finished)
+        finally:
+            stream.cancel()
+        raise RuntimeError("the denoiser ended its stream without having finished")
+
+    def _denoised(self, call: Call, finished: DenoiseFinished) -> Event:
+        spent_s = seconds(finished.device_time)
+        _add(call.job.job.denoise_time, spent_s)
+        made = call.job.request.output_count - len(call.start.finished_outputs)
+        self._pricing.observe(call.job.spec, Stage.DENOISE, spent_s, made)
+        return TaskFinished(call.task, spent_s)
+
+    async def _decode(self, call: Call) -> Event:
+        call.recorder.write(call.started(job_pb2.Stage.STAGE_DECODE))
+        request = DecodeRequest(
+            call=self._stage_call(call),
+            spec=call.job.spec,
+            latents=call.job.latents(call.task.output_index),
+            conditioning=call.job.record.conditioning,
+        )
+        stub = DecoderServiceStub(call.worker.channel)
+        response = await stub.Decode(request, timeout=self._config.decode_timeout_s)
+        spent_s = seconds(response.device_time)
+        _add(call.job.job.decode_time, spent_s)
+        call.recorder.write(call.event(output=response.output))
+        self._pricing.observe(call.job.spec, Stage.DECODE, spent_s, 1)
+        return TaskFinished(call.task, spent_s)
+
+    async def _end_of(self, call: Call, rpc_error: grpc.aio.AioRpcError) -> Event | None:
+        """What a call's failure means to the scheduler; None if that has been told already."""
+        error = from_rpc_error(rpc_error)
+        log.warning("call_failed", worker=call.worker.worker_id, reason=error.reason.name, message=error.message)
+        call.job.error = to_status(error)
+        event, blow = judge(call.task, call.begun, rpc_error.code(), error)
+        match blow:
+            case Blow.DEPOSED:
+                self._on_deposed(f"a worker said: {error.message}")
+                return None
+            case Blow.UNWILLING:
+                self._fleet.shun(call.worker.worker_id)
+            case Blow.UNREACHABLE if not await self._fleet.answers(call.worker.worker_id):
+                # Takes the scheduler's other tasks on this worker, and this one, with it.
+                self._fleet.lose(call.worker.worker_id, error.message)
+                return None
+        return event
+
+    def _report(self, call: Call, event: Event) -> None:
+        if self._calls.get(call.task) is call:
+            self._report_event(event)
+
+    def _drop(self, call: Call) -> None:
+        del self._calls[call.task]
+        if not self._calls:
+            self._idle.set()
+
+    def _stage_call(self, call: Call) -> StageCall:
+        start = call.start
+        return StageCall(job_id=start.task.job_id, attempt=start.attempt, epoch=self._epoch, rank=start.rank)
+
+
+def _add(total: Duration, more_s: float) -> None:
+    total.CopyFrom(duration(seconds(total) + more_s))

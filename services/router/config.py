@@ -1,0 +1,58 @@
+"""The router's settings."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.router.core.config import SchedulerConfig
+from triptych.exchange import ExchangeConfig
+
+
+@dataclass(frozen=True)
+class RouterConfig:
+    """Where the router listens, what it serves, and its bounds. `[scheduler]` holds admission, pools and retries."""
+
+    # host:port of the gRPC server; port 0 takes a free one.
+    listen: str = "127.0.0.1:7460"
+    # host:port at which others reach it; by default the listening address.
+    advertise: str | None = None
+    # File to write the listening address into once it listens; removed at the end.
+    address_file: Path | None = None
+    catalog: Path = Path("models/models.toml")
+    # A worker without a heartbeat for so long is lost.
+    worker_timeout_s: float = 5.0
+    # Longest that one call to an encoder, or to a decoder, may take. A denoise may be paused for any time.
+    encode_timeout_s: float = 300.0
+    decode_timeout_s: float = 3600.0
+    # How long running calls may go on after SIGTERM.
+    drain_seconds: float = 30.0
+    # Streams (watches, generations, downloads) at once.
+    max_streams: int = 4096
+    # Outputs in memory at once, on their way to clients.
+    max_downloads: int = 16
+    # Ended jobs kept in memory: so many, so long. Older ones are read from the store.
+    max_ended_jobs: int = 1000
+    ended_jobs_s: float = 900.0
+    # Jobs a page of ListJobs has if the client does not say, and at most.
+    page_size: int = 50
+    max_page_size: int = 1000
+    log_level: str = "info"
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    def __post_init__(self) -> None:
+        positive = (
+            "worker_timeout_s",
+            "encode_timeout_s",
+            "decode_timeout_s",
+            "max_streams",
+            "max_downloads",
+            "max_ended_jobs",
+            "ended_jobs_s",
+        )
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: must be above 0")
+        if self.drain_seconds < 0:
+            raise ValueError("drain_seconds: must not be negative")
+        if not 0 < self.page_size <= self.max_page_size <= 1000:
+            raise ValueError("page_size: 0 < page_size ≤ max_page_size ≤ 1000 must hold")

@@ -1,0 +1,71 @@
+"""All that answers clients, wired together once the router is in charge."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Self
+
+from services.router.config import RouterConfig
+from services.router.downloads import Downloads
+from services.router.driver import Driver
+from services.router.events import EventStore
+from services.router.intake import Intake
+from services.router.jobs import JobTable
+from services.router.listing import Listing
+from services.router.pricing import Pricing
+from services.router.recorder import Recorders
+from services.router.restore import Restore
+from services.router.store import JobStore
+from services.router.watch import Watch
+from triptych.catalog import Catalog
+from triptych.exchange import Exchange
+
+_FLUSH_S = 2.0
+
+
+class Desk:
+    """The parts of a router of one term. Used as `async with`: it takes up earlier jobs, then listens to workers.
+
+    On the way out it stops what runs, at once; `drain` before that gives it time.
+    """
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        catalog: Catalog,
+        exchange: Exchange,
+        epoch: int,
+        on_deposed: Callable[[str], None],
+    ) -> None:
+        self.epoch = epoch
+        self.catalog = catalog
+        self._exchange = exchange
+        self._config = config
+        events, records = EventStore(exchange), JobStore(exchange)
+        pricing = Pricing(catalog)
+        self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
+        self._recorders = Recorders(events, records, epoch, self.jobs.end, on_deposed)
+        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, on_deposed)
+        self.intake = Intake(catalog, pricing, self.driver, self.jobs, self._recorders, records)
+        self.watch = Watch(self.jobs, events, records)
+        self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
+        self.downloads = Downloads(exchange, config.max_downloads)
+        self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver)
+        self._listening: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._restore.run()
+        self._listening = asyncio.create_task(self.driver.fleet.run(self._exchange.control))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.driver.drain(0.0)
+        await self._recorders.close(_FLUSH_S)
+        self.watch.close()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+        await self.driver.fleet.close()
+
+    async def drain(self) -> None:
+        """Take nothing new; let what runs go on for `drain_seconds`."""
+        await self.driver.drain(self._config.drain_seconds)

@@ -1,0 +1,146 @@
+"""Drives the scheduler with what really happens, and does what it says."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from services.router.calls import StageCalls
+from services.router.config import RouterConfig
+from services.router.core.actions import Action, AdmitJob, FinishJob, RejectJob, RequeueJob, StartTask, StopTask
+from services.router.core.events import Event, JobCancelRequested, Ticked
+from services.router.core.job import Stage
+from services.router.core.scheduler import Scheduler
+from services.router.fleet import Fleet
+from services.router.jobs import JobTable, LiveJob
+from services.router.pricing import Pricing
+from services.router.recorder import Recorders
+from triptych.errors import Reason, TriptychError, from_status, to_status
+from triptych.v1 import job_pb2
+from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
+
+log = structlog.get_logger()
+
+STAGES = {
+    Stage.ENCODE: job_pb2.Stage.STAGE_ENCODE,
+    Stage.DENOISE: job_pb2.Stage.STAGE_DENOISE,
+    Stage.DECODE: job_pb2.Stage.STAGE_DECODE,
+}
+
+
+class Driver:
+    """The scheduler's only caller. `handle` takes one event in and performs the actions, without awaiting anything.
+
+    `draining`: nothing new is started but the decoding of what is denoised.
+    """
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        epoch: int,
+        pricing: Pricing,
+        jobs: JobTable,
+        recorders: Recorders,
+        on_deposed: Callable[[str], None],
+    ) -> None:
+        self.draining = False
+        self.scheduler = Scheduler(config.scheduler)
+        self.fleet = Fleet(config.worker_timeout_s, self.handle, self._drop_worker, pricing.learn)
+        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, on_deposed)
+        self._jobs = jobs
+        self._recorders = recorders
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def handle(self, event: Event) -> None:
+        """Tell the scheduler, and do what it says. Events that come of the doing are handled after it."""
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                for action in self.scheduler.handle(self._events.popleft(), time.time()):
+                    self._perform(action)
+        finally:
+            self._handling = False
+        self._set_timer()
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job; one that is over stays as it is."""
+        self.handle(JobCancelRequested(job_id))
+
+    async def drain(self, timeout_s: float) -> None:
+        """Start nothing new; give what runs its time, then stop it."""
+        self.draining = True
+        try:
+            await asyncio.wait_for(self.calls.idle(), timeout_s)
+        except TimeoutError:
+            log.warning("drain_cut_short", timeout_s=timeout_s)
+        self.calls.stop_all()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case AdmitJob(job_id, verdict) | RejectJob(job_id, verdict):
+                job = self._jobs.get(job_id)
+                if job is not None:
+                    job.verdict = verdict
+            case StartTask(task):
+                job = self._jobs.get(task.job_id)
+                if job is not None and (not self.draining or task.stage is Stage.DECODE):
+                    self.calls.start(job, action)
+            case StopTask(task):
+                self.calls.stop(task)
+            case RequeueJob():
+                self._requeue(action)
+            case FinishJob():
+                self._finish(action)
+
+    def _requeue(self, action: RequeueJob) -> None:
+        job = self._jobs.get(action.job_id)
+        if job is not None:
+            log.info("job_requeued", job_id=action.job_id, stage=action.stage.value, reason=action.reason)
+            requeued = JobRequeued(reason=action.reason, stage=STAGES[action.stage])
+            self._recorders.of(job).write(JobEvent(attempt=action.attempt, requeued=requeued))
+
+    def _finish(self, action: FinishJob) -> None:
+        job = self._jobs.get(action.job_id)
+        if job is None:
+            return
+        log.info("job_ended", job_id=action.job_id, outcome=action.outcome, reason=action.reason)
+        match action.outcome:
+            case "succeeded":
+                event = JobEvent(succeeded=JobSucceeded())
+            case "cancelled":
+                event = JobEvent(cancelled=JobCancelled())
+            case _:
+                event = JobEvent(failed=JobFailed(error=to_status(_failure(job, action))))
+        self._recorders.of(job).write(event)
+
+    def _drop_worker(self, worker_id: str) -> None:
+        self.calls.drop_worker(worker_id)
+
+    def _set_timer(self) -> None:
+        """Come back when the scheduler has something to release."""
+        at_s = self.scheduler.next_tick_s()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at_s is not None and not self.draining:
+            delay_s = max(0.0, at_s - time.time())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.handle, Ticked())
+
+
+def _failure(job: LiveJob, action: FinishJob) -> TriptychError:
+    """Why the job failed: in the worker's own words if its last error is the reason."""
+    if job.error is not None:
+        error = from_status(job.error)
+        if error.reason.name == action.reason:
+            return error
+    known = action.reason in Reason.__members__
+    return TriptychError(Reason[action.reason] if known else Reason.INTERNAL, action.blame or action.reason)

@@ -1,0 +1,51 @@
+"""What a failed call means: to the scheduler, and for the worker that was called."""
+
+from enum import Enum
+
+import grpc
+
+from services.router.core.events import ResultGone, TaskFailed
+from services.router.core.job import Stage, Task
+from triptych.errors import Reason, TriptychError
+
+
+class Blow(Enum):
+    """What else follows from a failed call."""
+
+    NONE = "none"
+    UNWILLING = "unwilling"  # the worker is there, and takes no work
+    UNREACHABLE = "unreachable"  # it may be gone
+    DEPOSED = "deposed"  # another router is in charge
+
+
+_INPUT_GONE = frozenset({Reason.CONDITIONING_GONE, Reason.LATENTS_GONE, Reason.BUNDLE_CORRUPT})
+_UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY})
+_UNREACHABLE = frozenset({Reason.UNREACHABLE, Reason.CANCELLED})
+# Another try may pass, and this one was not the job's fault.
+_NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE})
+# Another try, on another worker say, may pass; not for ever.
+_WORTH_A_TRY = frozenset({Reason.OUT_OF_MEMORY, Reason.STORE_FULL, Reason.INTERNAL})
+
+
+def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) -> tuple[TaskFailed | ResultGone, Blow]:
+    """The scheduler's event, and the blow. `begun`: the worker had reported work on it."""
+    reason = error.reason
+
+    def failed(*, retryable: bool, counts: bool) -> TaskFailed:
+        return TaskFailed(task, reason.name, error.message, retryable, counts)
+
+    if reason is Reason.STALE_EPOCH:
+        return failed(retryable=True, counts=False), Blow.DEPOSED
+    if reason in _INPUT_GONE and task.stage is not Stage.ENCODE:
+        return ResultGone(task), Blow.NONE
+    if reason in _UNWILLING:
+        return failed(retryable=True, counts=False), Blow.UNWILLING
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return failed(retryable=True, counts=True), Blow.NONE
+    if reason in _UNREACHABLE:
+        return failed(retryable=True, counts=begun), Blow.UNREACHABLE
+    if reason in _NO_FAULT:
+        return failed(retryable=True, counts=False), Blow.NONE
+    # A decode that fails has hours of sampling behind it.
+    worth = reason in _WORTH_A_TRY or (reason is Reason.STAGE_FAILED and task.stage is Stage.DECODE)
+    return failed(retryable=worth, counts=True), Blow.NONE

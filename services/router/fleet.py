@@ -1,0 +1,202 @@
+"""The workers that are there, as their heartbeats tell it."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from nats.aio.client import Client
+
+from services.router.core.events import Event, WorkerLost, WorkerSeen
+from services.router.core.job import Stage, WorkerInfo
+from triptych.rpc import open_channel
+from triptych.v1 import job_pb2
+from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
+
+log = structlog.get_logger()
+
+HEARTBEAT_SUBJECTS = "triptych.v1.heartbeat.*.*"
+STAGES = {
+    job_pb2.Stage.STAGE_ENCODE: Stage.ENCODE,
+    job_pb2.Stage.STAGE_DENOISE: Stage.DENOISE,
+    job_pb2.Stage.STAGE_DECODE: Stage.DECODE,
+}
+_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
+_MAX_WORKERS = 4096
+_PROBE_S = 1.0
+
+
+@dataclass(slots=True)
+class KnownWorker:
+    """A worker, its newest heartbeat and when it came (monotonic seconds), and the channel to it.
+
+    `shunned`: it said that it takes no work, which its next heartbeat is to tell too.
+    """
+
+    heartbeat: WorkerHeartbeat
+    heard_s: float
+    channel: grpc.aio.Channel
+    shunned: bool = False
+
+    @property
+    def worker_id(self) -> str:
+        return self.heartbeat.worker_id
+
+    def info(self) -> WorkerInfo:
+        """As the scheduler sees it."""
+        beat = self.heartbeat
+        return WorkerInfo(
+            worker_id=beat.worker_id,
+            stage=STAGES[beat.stage],
+            models=frozenset(model.profile.name for model in beat.models),
+            resident=frozenset(model.profile.name for model in beat.models if model.resident),
+            slots=max(1, beat.max_active_jobs),
+            ready=beat.state == WorkerState.WORKER_STATE_READY and not self.shunned,
+            labels=tuple(sorted(beat.labels.items())),
+        )
+
+
+class Fleet:
+    """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone.
+
+    `on_lost` is called before that report, so that calls to the worker are given up first, and `on_profile` when a
+    worker tells something new of a model.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        report: Callable[[Event], None],
+        on_lost: Callable[[str], None],
+        on_profile: Callable[[ModelProfile], None],
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._report = report
+        self._on_lost = on_lost
+        self._on_profile = on_profile
+        self._workers: dict[str, KnownWorker] = {}
+        # Kept when the last worker that serves a model is gone.
+        self._profiles: dict[str, ModelProfile] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[KnownWorker]:
+        return iter([worker for _, worker in sorted(self._workers.items())])
+
+    def get(self, worker_id: str) -> KnownWorker | None:
+        return self._workers.get(worker_id)
+
+    def profile(self, model: str) -> ModelProfile | None:
+        """What workers told of a model; None if none has yet."""
+        return self._profiles.get(model)
+
+    async def run(self, client: Client) -> None:
+        """Listen for heartbeats and miss them, until cancelled."""
+
+        async def hear(message: Any) -> None:
+            self.hear(message.subject, message.data)
+
+        heartbeats = await client.subscribe(HEARTBEAT_SUBJECTS, cb=hear)
+        try:
+            while True:
+                await asyncio.sleep(self._timeout_s / 10)
+                self._miss()
+        finally:
+            await heartbeats.unsubscribe()
+
+    async def close(self) -> None:
+        """Close every channel. Reports nothing."""
+        channels = [worker.channel for worker in self._workers.values()]
+        self._workers.clear()
+        await asyncio.gather(*(channel.close() for channel in channels), *self._closing)
+
+    def hear(self, subject: str, data: bytes) -> None:
+        """Take a heartbeat in. One that is malformed, or not of the subject's worker, is logged and dropped."""
+        beat = _parse(subject, data)
+        if beat is None or (beat.worker_id not in self._workers and len(self._workers) >= _MAX_WORKERS):
+            log.warning("heartbeat_dropped", subject=subject)
+            return
+        known = self._workers.get(beat.worker_id)
+        if known is not None and _restarted(known.heartbeat, beat):
+            self.lose(beat.worker_id, "it was started anew")
+            known = None
+        if known is None:
+            known = KnownWorker(beat, monotonic(), open_channel(beat.address))
+            self._workers[beat.worker_id] = known
+            log.info("worker_joined", worker=beat.worker_id, stage=STAGES[beat.stage].value, address=beat.address)
+        else:
+            known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
+        for model in beat.models:
+            self._learn(model.profile)
+        self._report(WorkerSeen(known.info()))
+
+    def shun(self, worker_id: str) -> None:
+        """The worker refused work because it drains: give it none, at least until its next heartbeat."""
+        known = self._workers.get(worker_id)
+        if known is not None and not known.shunned:
+            known.shunned = True
+            self._report(WorkerSeen(known.info()))
+
+    def lose(self, worker_id: str, why: str) -> None:
+        """The worker is gone. It is known again with its next heartbeat, if there is one."""
+        known = self._workers.pop(worker_id, None)
+        if known is None:
+            return
+        log.warning("worker_lost", worker=worker_id, why=why)
+        self._on_lost(worker_id)
+        closing = asyncio.get_running_loop().create_task(known.channel.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        self._report(WorkerLost(worker_id))
+
+    async def answers(self, worker_id: str) -> bool:
+        """Whether a worker whose call failed can still be reached: asks its health over a connection of its own."""
+        known = self._workers.get(worker_id)
+        if known is None:
+            return False
+        channel = open_channel(known.heartbeat.address)
+        try:
+            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_PROBE_S)
+        except grpc.aio.AioRpcError:
+            return False
+        finally:
+            await channel.close()
+        return True
+
+    def _miss(self) -> None:
+        oldest_s = monotonic() - self._timeout_s
+        for worker in list(self._workers.values()):
+            if worker.heard_s < oldest_s:
+                self.lose(worker.worker_id, f"no heartbeat for {self._timeout_s:g} s")
+
+    def _learn(self, profile: ModelProfile) -> None:
+        known = self._profiles.get(profile.name)
+        if known is None or known != profile:
+            if known is not None and known.fingerprint != profile.fingerprint:
+                log.warning("model_changed", model=profile.name, fingerprint=profile.fingerprint)
+            self._profiles[profile.name] = profile
+            self._on_profile(profile)
+
+
+def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
+    try:
+        beat = WorkerHeartbeat.FromString(data)
+    except DecodeError:
+        return None
+    good = (
+        _WORKER_ID.fullmatch(beat.worker_id)
+        and _ADDRESS.fullmatch(beat.address)
+        and beat.stage in STAGES
+        and subject.rpartition(".")[2] == beat.worker_id
+    )
+    return beat if good else None
+
+
+def _restarted(old: WorkerHeartbeat, new: WorkerHeartbeat) -> bool:
+    return old.start_time != new.start_time or new.sequence < old.sequence or old.address != new.address

@@ -1,0 +1,97 @@
+"""A job's state as its log tells it: the one table of what each event changes."""
+
+from collections.abc import Callable
+
+from triptych.v1.job_pb2 import Job, JobEvent, JobState, Stage
+
+TERMINAL_STATES = frozenset({JobState.JOB_STATE_SUCCEEDED, JobState.JOB_STATE_FAILED, JobState.JOB_STATE_CANCELLED})
+_TERMINAL_EVENTS = frozenset({"succeeded", "failed", "cancelled"})
+
+
+def is_over(job: Job) -> bool:
+    """Whether the job has ended; nothing follows in its log."""
+    return job.state in TERMINAL_STATES
+
+
+def is_terminal(event: JobEvent) -> bool:
+    """Whether this event ends its job."""
+    return event.WhichOneof("event") in _TERMINAL_EVENTS
+
+
+def apply(job: Job, event: JobEvent) -> None:
+    """Change the job as the event says."""
+    job.last_sequence = event.sequence
+    kind = event.WhichOneof("event")
+    if kind is not None:
+        _CHANGES[kind](job, event)
+    if kind in _TERMINAL_EVENTS:
+        job.stage = Stage.STAGE_UNSPECIFIED
+        job.end_time.CopyFrom(event.time)
+
+
+def _queued(job: Job, event: JobEvent) -> None:
+    job.state = JobState.JOB_STATE_QUEUED
+    job.estimate.CopyFrom(event.queued.estimate)
+    job.pool = event.queued.pool
+    job.rank = event.queued.rank
+
+
+def _encoded(job: Job, event: JobEvent) -> None:
+    job.conditioning_cached = event.encoded.cached
+    if job.stage == Stage.STAGE_ENCODE:
+        job.stage = Stage.STAGE_UNSPECIFIED
+
+
+def _stage_started(job: Job, event: JobEvent) -> None:
+    job.stage = event.stage_started.stage
+    if job.stage == Stage.STAGE_ENCODE:
+        return
+    if job.stage == Stage.STAGE_DENOISE:
+        job.attempt = max(job.attempt, event.attempt)
+    job.state = JobState.JOB_STATE_RUNNING
+    if not job.HasField("start_time"):
+        job.start_time.CopyFrom(event.time)
+
+
+def _progress(job: Job, event: JobEvent) -> None:
+    job.progress.CopyFrom(event.progress)
+
+
+def _output(job: Job, event: JobEvent) -> None:
+    if all(output.index != event.output.index for output in job.outputs):
+        job.outputs.append(event.output)
+        job.outputs.sort(key=lambda output: output.index)
+
+
+def _requeued(job: Job, event: JobEvent) -> None:
+    if event.requeued.stage == Stage.STAGE_DECODE:
+        return  # its latents are there, and other outputs may be at work
+    job.state = JobState.JOB_STATE_QUEUED
+    job.stage = Stage.STAGE_UNSPECIFIED
+    job.ClearField("progress")
+
+
+def _succeeded(job: Job, _: JobEvent) -> None:
+    job.state = JobState.JOB_STATE_SUCCEEDED
+
+
+def _failed(job: Job, event: JobEvent) -> None:
+    job.state = JobState.JOB_STATE_FAILED
+    job.error.CopyFrom(event.failed.error)
+
+
+def _cancelled(job: Job, _: JobEvent) -> None:
+    job.state = JobState.JOB_STATE_CANCELLED
+
+
+_CHANGES: dict[str, Callable[[Job, JobEvent], None]] = {
+    "queued": _queued,
+    "encoded": _encoded,
+    "stage_started": _stage_started,
+    "progress": _progress,
+    "output": _output,
+    "requeued": _requeued,
+    "succeeded": _succeeded,
+    "failed": _failed,
+    "cancelled": _cancelled,
+}

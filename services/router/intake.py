@@ -1,0 +1,240 @@
+"""Takes jobs in: each request once, checked, priced, judged, and durable before its client hears of it."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import structlog
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from services.router.core.actions import Verdict
+from services.router.core.estimator import Estimate
+from services.router.core.events import JobSubmitted
+from services.router.core.job import JobRequest
+from services.router.driver import Driver
+from services.router.durable import Conflict
+from services.router.ids import check_request_id, new_job_id
+from services.router.jobs import JobTable, LiveJob
+from services.router.pricing import Pricing, estimate_message
+from services.router.recorder import Recorders
+from services.router.store import SCHEMA_VERSION, JobStore
+from services.router.validation import check_deadline, complete_spec, too_large
+from triptych.catalog import Catalog
+from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.exchange import ExchangeError, ExchangeUnavailable
+from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState, PriorityClass
+
+log = structlog.get_logger()
+
+# Until there are keys, everyone is one tenant.
+TENANT = "default"
+_MAX_SPEC_BYTES = 3_500_000
+_NO_WORKER_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A job as it would be run: its complete spec and its price."""
+
+    spec: JobSpec
+    estimate: Estimate
+    deadline_s: float | None
+
+    def request(self, job_id: str) -> JobRequest:
+        """As the scheduler sees it."""
+        return JobRequest(
+            job_id=job_id,
+            tenant=TENANT,
+            model=self.spec.model,
+            priority_class=PriorityClass.Name(self.spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
+            seconds=self.estimate.seconds,
+            output_count=self.spec.output_count,
+            deadline_s=self.deadline_s,
+        )
+
+
+class Intake:
+    """The way of a job from its client to the scheduler."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        pricing: Pricing,
+        driver: Driver,
+        jobs: JobTable,
+        recorders: Recorders,
+        records: JobStore,
+    ) -> None:
+        self._catalog = catalog
+        self._pricing = pricing
+        self._driver = driver
+        self._jobs = jobs
+        self._recorders = recorders
+        self._records = records
+        self._underway: dict[str, asyncio.Task[Job]] = {}
+
+    async def submit(self, spec: JobSpec, request_id: str) -> Job:
+        """The accepted job, or the one that this request made before.
+
+        Raises what `RouterService.SubmitJob` lists. A job is never left half accepted if the caller is cancelled.
+        """
+        self._check_open()
+        check_request_id(request_id)
+        if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
+            raise refusal
+        digest = blake2b(spec.SerializeToString(deterministic=True), digest_size=32).digest()
+        key = request_id or new_job_id(time.time())
+        while (earlier := self._underway.get(key)) is not None:
+            # The same request, at the same time: its answer is this one's, or it left nothing and this one may try.
+            await asyncio.wait([earlier])
+        taking = asyncio.get_running_loop().create_task(self._take(spec, request_id, digest))
+        self._underway[key] = taking
+        taking.add_done_callback(lambda _: self._underway.pop(key))
+        return await asyncio.shield(taking)
+
+    async def judge(self, spec: JobSpec) -> tuple[Estimate, Verdict]:
+        """Price and verdict; changes nothing. Raises what is wrong with the spec itself."""
+        priced = await self._priced(spec)
+        request = priced.request(new_job_id(time.time()))
+        return priced.estimate, self._driver.scheduler.estimate_verdict(request, time.time())
+
+    def _check_open(self) -> None:
+        if self._driver.draining:
+            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+
+    async def _take(self, spec: JobSpec, request_id: str, digest: bytes) -> Job:
+        known = await self._known(request_id, digest) if request_id else None
+        if known is not None:
+            return known
+        priced = await self._priced(spec)
+        job = self._admit(priced, request_id, digest)
+        try:
+            await self._recorders.of(job).accept(_queued(job, priced.estimate))
+        except Conflict:
+            # Another router took the same request meanwhile.
+            self._take_back(job)
+            raise ExchangeUnavailable("another router has this request; try again") from None
+        except ExchangeUnavailable:
+            # The job may be durable. Who repeats the request will get it; without an id nobody could.
+            if not request_id:
+                self._driver.cancel(job.job_id)
+            raise
+        except ExchangeError:
+            self._take_back(job)
+            raise
+        return _copy(job.job)
+
+    async def _known(self, request_id: str, digest: bytes) -> Job | None:
+        """The job that this request made before."""
+        job = self._jobs.by_request(TENANT, request_id)
+        if job is not None:
+            _check_digest(request_id, digest, job.record.request_digest)
+            await self._recorders.of(job).accept(JobEvent())
+            return _copy(job.job)
+        claimed = await self._records.claimed(TENANT, request_id)
+        if claimed is None:
+            return None
+        _check_digest(request_id, digest, claimed.record.request_digest)
+        stored = await self._records.read(claimed.record.job.job_id)
+        return stored.record.job if stored is not None else None
+
+    async def _priced(self, spec: JobSpec) -> Priced:
+        if not spec.model:
+            raise invalid(Violation("spec.model", "must be named; ListModels tells which there are"))
+        model = self._catalog.models.get(spec.model)
+        if model is None:
+            raise TriptychError(Reason.MODEL_UNKNOWN, f"No model is called {spec.model[:64]!r}.")
+        deadline_s = check_deadline(spec, time.time())
+        profile = self._driver.fleet.profile(spec.model)
+        if profile is None:
+            raise TriptychError(
+                Reason.NO_WORKER, f"No worker serves {spec.model} yet.", retry_after_s=_NO_WORKER_RETRY_S
+            )
+        if spec.attachments:
+            full = await asyncio.to_thread(complete_spec, spec, model, profile)
+        else:
+            full = complete_spec(spec, model, profile)
+        return Priced(full, self._pricing.price(full), deadline_s)
+
+    def _admit(self, priced: Priced, request_id: str, digest: bytes) -> LiveJob:
+        """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
+        self._check_open()
+        now = Timestamp()
+        now.GetCurrentTime()
+        request = priced.request(new_job_id(now.ToNanoseconds() / 1e9))
+        record = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=digest)
+        record.job.CopyFrom(Job(job_id=request.job_id, tenant=TENANT, state=JobState.JOB_STATE_QUEUED))
+        record.job.spec.CopyFrom(without_attachment_data(priced.spec))
+        record.job.create_time.CopyFrom(now)
+        job = LiveJob(record, priced.spec, request)
+        self._jobs.add(job)
+        self._driver.handle(JobSubmitted(request))
+        verdict = job.verdict
+        assert verdict is not None, "the scheduler judges a job when it is submitted"
+        if not verdict.admitted:
+            self._jobs.remove(job)
+            log.info("job_refused", job_id=job.job_id, model=request.model, reason=verdict.reason, pool=verdict.pool)
+            raise refusal(verdict, priced.estimate)
+        record.job.estimate.CopyFrom(estimate_message(priced.estimate))
+        record.job.pool, record.job.rank = verdict.pool, verdict.rank
+        log.info("job_admitted", job_id=job.job_id, model=request.model, pool=verdict.pool, rank=verdict.rank)
+        return job
+
+    def _take_back(self, job: LiveJob) -> None:
+        """The job was admitted and could not be stored."""
+        self._driver.cancel(job.job_id)
+        self._recorders.drop(job)
+        self._jobs.remove(job)
+
+
+def refusal(verdict: Verdict, estimate: Estimate) -> TriptychError:
+    """Admission's no, with its figures."""
+    reason, total_s = Reason[verdict.reason], estimate.seconds.total_s
+    words = {
+        Reason.OVERLOADED: "Too much work is ahead of a job of this length; try again later, or a shorter one.",
+        Reason.QUEUE_FULL: "The queue is full; try again later.",
+        Reason.TOO_LONG: "The job is longer than any pool takes.",
+        Reason.DEADLINE_UNREACHABLE: "The job would not be done by its deadline.",
+        Reason.NO_WORKER: "No live worker can run every stage of the model.",
+    }
+    retry_after_s: float | None = verdict.retry_after_s
+    if reason is Reason.NO_WORKER:
+        retry_after_s = _NO_WORKER_RETRY_S
+    elif reason not in (Reason.OVERLOADED, Reason.QUEUE_FULL):
+        retry_after_s = None
+    metadata = {
+        "pool": verdict.pool,
+        "estimate_s": f"{total_s:.3f}",
+        "backlog_s": f"{verdict.backlog_s:.3f}",
+        "limit_s": f"{verdict.limit_s:.3f}",
+        "wait_s": f"{verdict.wait_s:.3f}",
+    }
+    return TriptychError(reason, words[reason], metadata=metadata, retry_after_s=retry_after_s)
+
+
+def without_attachment_data(spec: JobSpec) -> JobSpec:
+    """The spec as clients see it again: attachments by role and type only."""
+    bare = JobSpec()
+    bare.CopyFrom(spec)
+    for attachment in bare.attachments:
+        attachment.data = b""
+    return bare
+
+
+def _queued(job: LiveJob, estimate: Estimate) -> JobEvent:
+    queued = JobQueued(estimate=estimate_message(estimate), pool=job.job.pool, rank=job.job.rank)
+    return JobEvent(queued=queued)
+
+
+def _check_digest(request_id: str, digest: bytes, earlier: bytes) -> None:
+    if digest != earlier:
+        raise TriptychError(
+            Reason.REQUEST_ID_REUSED, f"Request id {request_id} was used for another job; take a new one."
+        )
+
+
+def _copy(job: Job) -> Job:
+    copied = Job()
+    copied.CopyFrom(job)
+    return copied

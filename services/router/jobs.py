@@ -1,0 +1,143 @@
+"""The jobs in memory: those that are not over, and some that ended of late."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import islice
+from time import monotonic
+
+from google.rpc.status_pb2 import Status
+
+from services.router.core.actions import Verdict
+from services.router.core.job import JobRequest
+from services.router.events import StoredEvent
+from services.router.fold import apply, is_over
+from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents
+
+# Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
+RECENT_EVENTS = 128
+
+
+class LiveJob:
+    """One job: its record, its newest events, and whoever waits for more.
+
+    `record.job` is what the durable log tells, never more. `spec` is complete, attachments included. `revision` is the
+    record's in its bucket, `log_revision` the newest event's in its stream; 0: not written yet.
+    """
+
+    def __init__(self, record: JobRecord, spec: JobSpec, request: JobRequest) -> None:
+        self.record = record
+        self.spec = spec
+        self.request = request
+        self.revision = 0
+        self.log_revision = 0
+        self.recent: deque[StoredEvent] = deque(maxlen=RECENT_EVENTS)
+        self.verdict: Verdict | None = None
+        # Of the last call that failed: what the client is told if the job fails of it.
+        self.error: Status | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def job_id(self) -> str:
+        return self.record.job.job_id
+
+    @property
+    def job(self) -> Job:
+        return self.record.job
+
+    @property
+    def over(self) -> bool:
+        return is_over(self.record.job)
+
+    def log(self, stored: StoredEvent) -> None:
+        """An event is durable: the job is as it says, and watchers may have it."""
+        apply(self.record.job, stored.event)
+        self.log_revision = stored.revision
+        self.recent.append(stored)
+        self.wake()
+
+    def after(self, sequence: int) -> list[StoredEvent] | None:
+        """The events past a sequence; None if not all of them are in memory."""
+        if sequence >= self.record.job.last_sequence:
+            return []
+        if not self.recent or self.recent[0].event.sequence > sequence + 1:
+            return None
+        return list(islice(self.recent, sequence + 1 - self.recent[0].event.sequence, None))
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def change(self) -> None:
+        """Wait for the next `wake`."""
+        await self._changed.wait()
+
+    def keep_latents(self, latents: Latents) -> None:
+        """Note where one output's latents lie, in place of earlier ones."""
+        self.drop_latents(latents.output_index)
+        self.record.latents.append(latents)
+
+    def drop_latents(self, output_index: int) -> None:
+        kept = [latents for latents in self.record.latents if latents.output_index != output_index]
+        del self.record.latents[:]
+        self.record.latents.extend(kept)
+
+    def latents(self, output_index: int) -> Latents | None:
+        """Where one output's latents lie; None if it has none."""
+        return next((each for each in self.record.latents if each.output_index == output_index), None)
+
+
+class JobTable:
+    """Jobs by id. Of those that are over the newest `max_ended` are kept, for `ended_s` seconds."""
+
+    def __init__(self, max_ended: int, ended_s: float) -> None:
+        self._max_ended = max_ended
+        self._ended_s = ended_s
+        self._live: dict[str, LiveJob] = {}
+        self._ended: OrderedDict[str, tuple[float, LiveJob]] = OrderedDict()
+        self._by_request: dict[tuple[str, str], LiveJob] = {}
+
+    def __iter__(self) -> Iterator[LiveJob]:
+        """The jobs that are not over."""
+        return iter(list(self._live.values()))
+
+    def add(self, job: LiveJob) -> None:
+        self._live[job.job_id] = job
+        if job.record.request_id:
+            self._by_request[job.job.tenant, job.record.request_id] = job
+
+    def get(self, job_id: str) -> LiveJob | None:
+        found = self._live.get(job_id)
+        if found is None and job_id in self._ended:
+            found = self._ended[job_id][1]
+        return found
+
+    def by_request(self, tenant: str, request_id: str) -> LiveJob | None:
+        """The job that a request made, if it is in memory."""
+        return self._by_request.get((tenant, request_id))
+
+    def end(self, job: LiveJob) -> None:
+        """The job is over and its record says so: it may be forgotten."""
+        if self._live.pop(job.job_id, None) is not None:
+            self._ended[job.job_id] = (monotonic(), job)
+        self._evict()
+
+    def remove(self, job: LiveJob) -> None:
+        """The job was not accepted after all."""
+        self._live.pop(job.job_id, None)
+        self._forget_request(job)
+
+    def _evict(self) -> None:
+        oldest_s = monotonic() - self._ended_s
+        while self._ended:
+            ended_s, job = next(iter(self._ended.values()))
+            if len(self._ended) <= self._max_ended and ended_s >= oldest_s:
+                return
+            del self._ended[job.job_id]
+            self._forget_request(job)
+
+    def _forget_request(self, job: LiveJob) -> None:
+        key = (job.job.tenant, job.record.request_id)
+        if self._by_request.get(key) is job:
+            del self._by_request[key]

@@ -1,0 +1,296 @@
+"""Makes one job durable, in order: an event after the one before, the record after the events that it sums up."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from services.router.durable import Conflict
+from services.router.events import EventStore, StoredEvent
+from services.router.fold import is_terminal
+from services.router.jobs import LiveJob
+from services.router.store import JobStore
+from services.router.throttle import ProgressThrottle
+from triptych.exchange import ExchangeError, StoreFull
+from triptych.v1.job_pb2 import JobEvent, Progress
+
+log = structlog.get_logger()
+
+_PROGRESS_INTERVAL_S = 0.25
+_BUSY_EVENTS = 4
+_RETRY_S = (0.1, 0.5, 2.0)
+
+
+class Recorder:
+    """One job's writer. What cannot be written now is tried again, until it can or another router has written.
+
+    `on_over` is called when the job's end is recorded, `on_deposed` when another router writes this job.
+    """
+
+    def __init__(
+        self,
+        job: LiveJob,
+        events: EventStore,
+        records: JobStore,
+        epoch: int,
+        on_over: Callable[[LiveJob], None],
+        on_deposed: Callable[[str], None],
+    ) -> None:
+        self._job = job
+        self._events = events
+        self._records = records
+        self._epoch = epoch
+        self._on_over = on_over
+        self._on_deposed = on_deposed
+        self._queue: deque[JobEvent] = deque()
+        self._throttle = ProgressThrottle(_PROGRESS_INTERVAL_S)
+        self._accepted: asyncio.Future[None] | None = None
+        self._opened = job.revision > 0
+        self._closed = job.over
+        self._stale = False
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether all is written."""
+        return self._writing is None
+
+    async def accept(self, queued: JobEvent) -> None:
+        """Write the first event, the record, the request's claim and the attachments, all at once.
+
+        Raises Conflict if the request is another job's by now, and StoreFull: then nothing is kept. Raises
+        ExchangeUnavailable when NATS does not answer: then the writing goes on, and `accept` may be awaited again.
+        """
+        if self._accepted is None or self._accepted.done():
+            self._accepted = asyncio.get_running_loop().create_future()
+            # Whoever awaits may have gone.
+            self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
+        if self._opened:
+            return
+        if not self._queue and not self._job.log_revision:
+            self.write(queued)
+        await asyncio.shield(self._accepted)
+
+    def write(self, event: JobEvent) -> None:
+        """Queue an event. After the one that ends the job nothing is written any more."""
+        if self._closed:
+            return
+        held = self._throttle.take()
+        if held is not None:
+            self._queue.append(self._stamped(JobEvent(progress=held)))
+        self._queue.append(self._stamped(event))
+        self._closed = is_terminal(event)
+        self._stale = self._stale or self._closed
+        self._start()
+
+    def progress(self, progress: Progress) -> None:
+        """Queue a progress event, unless there was one just now."""
+        now_s = asyncio.get_running_loop().time()
+        due = self._throttle.offer(progress, now_s, busy=len(self._queue) >= _BUSY_EVENTS)
+        if due is not None:
+            self.write(JobEvent(progress=due))
+
+    def save(self) -> None:
+        """The record has changed: write it once the events so far are written."""
+        self._stale = True
+        self._start()
+
+    async def settle(self) -> None:
+        """Wait until all is written."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    def close(self) -> None:
+        """Write no more, whatever is left."""
+        self._closed = True
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _stamped(self, event: JobEvent) -> JobEvent:
+        """With all but its sequence, which it gets when it is written."""
+        event.job_id = self._job.job_id
+        event.epoch = self._epoch
+        event.attempt = event.attempt or self._job.job.attempt
+        now = Timestamp()
+        now.GetCurrentTime()
+        event.time.CopyFrom(now)
+        return event
+
+    def _start(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while not self._opened or self._queue or self._stale:
+                try:
+                    await self._step()
+                    failures = 0
+                except (ExchangeError, Conflict) as error:
+                    if not await self._survive(error):
+                        return
+                    await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+                    failures += 1
+        except Exception:
+            log.exception("job_unrecorded", job_id=self._job.job_id)
+            raise
+        finally:
+            self._writing = None
+        if self._job.over:
+            self._on_over(self._job)
+
+    async def _step(self) -> None:
+        if not self._opened:
+            await self._open()
+        elif self._queue:
+            await self._append(self._queue[0])
+            self._queue.popleft()
+        else:
+            await self._sum_up()
+
+    async def _sum_up(self) -> None:
+        self._stale = False  # first: the record may change while it is written
+        try:
+            await self._write_record()
+            if self._job.over and self._job.spec.attachments:
+                await self._records.drop_spec(self._job.job_id)
+        except BaseException:
+            self._stale = True
+            raise
+
+    async def _open(self) -> None:
+        writes = [self._write_record(), self._claim(), self._write_spec()]
+        if not self._job.log_revision:
+            writes.append(self._append(self._queue[0]))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        for error in results:
+            if error is not None:
+                raise error
+        self._queue.popleft()
+        self._opened = True
+        if self._accepted is not None and not self._accepted.done():
+            self._accepted.set_result(None)
+
+    async def _survive(self, error: ExchangeError | Conflict) -> bool:
+        """Whether to try again."""
+        if not self._opened and self._accepted is not None and not self._accepted.done():
+            self._accepted.set_exception(error)
+        if isinstance(error, Conflict):
+            if self._opened:
+                self._on_deposed(f"another router has written {error}")
+            else:
+                await self._withdraw()
+            return False
+        if isinstance(error, StoreFull) and not self._opened:
+            await self._withdraw()
+            return False
+        log.warning("write_failed", job_id=self._job.job_id, error=str(error))
+        return True
+
+    async def _withdraw(self) -> None:
+        """Leave no trace of a job that was not accepted."""
+        self._closed = True
+        self._queue.clear()
+        try:
+            await self._records.forget(self._job.job_id)
+            await self._events.purge(self._job.job_id)
+        except ExchangeError as error:
+            log.warning("job_left_behind", job_id=self._job.job_id, error=str(error))
+
+    async def _append(self, event: JobEvent) -> None:
+        event.sequence = self._job.job.last_sequence + 1
+        try:
+            revision = await self._events.append(event, self._job.log_revision)
+        except Conflict:
+            revision = await self._own_revision(event)
+        self._job.log(StoredEvent(revision, event))
+
+    async def _own_revision(self, event: JobEvent) -> int:
+        """The event's revision, if it was written although no answer came. Raises Conflict if another's was."""
+        last = await self._events.last(event.job_id)
+        if last is None:
+            # The log's older part has expired: begin again where it would go on.
+            return await self._events.append(event, 0)
+        if last.event != event:
+            raise Conflict(f"the log of job {event.job_id}")
+        return last.revision
+
+    async def _write_record(self) -> None:
+        record = self._job.record
+        record.epoch = self._epoch
+        try:
+            self._job.revision = await self._records.write(record, self._job.revision)
+        except Conflict:
+            stored = await self._records.read(self._job.job_id)
+            if stored is not None and stored.record.epoch != self._epoch:
+                raise
+            self._job.revision = await self._records.write(record, stored.revision if stored else 0)
+
+    async def _claim(self) -> None:
+        record, tenant = self._job.record, self._job.job.tenant
+        if not record.request_id:
+            return
+        try:
+            await self._records.claim(tenant, record.request_id, record)
+        except Conflict:
+            claimed = await self._records.claimed(tenant, record.request_id)
+            if claimed is None:
+                raise
+            if claimed.record.job.job_id == self._job.job_id:
+                return
+            if await self._records.read(claimed.record.job.job_id) is not None:
+                raise
+            # Its router died between the claim and the job.
+            await self._records.claim(tenant, record.request_id, record, claimed.revision)
+
+    async def _write_spec(self) -> None:
+        if self._job.spec.attachments:
+            try:
+                await self._records.write_spec(self._job.job_id, self._job.spec)
+            except Conflict:
+                return  # written by an earlier try
+
+
+class Recorders:
+    """The recorders of the jobs in memory, one each, made when first asked for."""
+
+    def __init__(
+        self,
+        events: EventStore,
+        records: JobStore,
+        epoch: int,
+        on_over: Callable[[LiveJob], None],
+        on_deposed: Callable[[str], None],
+    ) -> None:
+        self._events = events
+        self._records = records
+        self._epoch = epoch
+        self._on_over = on_over
+        self._on_deposed = on_deposed
+        self._recorders: dict[str, Recorder] = {}
+
+    def of(self, job: LiveJob) -> Recorder:
+        recorder = self._recorders.get(job.job_id)
+        if recorder is None:
+            recorder = Recorder(job, self._events, self._records, self._epoch, self._over, self._on_deposed)
+            self._recorders[job.job_id] = recorder
+        return recorder
+
+    def drop(self, job: LiveJob) -> None:
+        """The job is recorded, or was not accepted."""
+        self._recorders.pop(job.job_id, None)
+
+    async def close(self, timeout_s: float) -> None:
+        """Let them write for a while, then stop them."""
+        waiting = [recorder.settle() for recorder in self._recorders.values()]
+        if waiting:
+            await asyncio.wait([asyncio.ensure_future(each) for each in waiting], timeout=timeout_s)
+        for recorder in self._recorders.values():
+            recorder.close()
+
+    def _over(self, job: LiveJob) -> None:
+        self.drop(job)
+        self._on_over(job)

@@ -1,0 +1,124 @@
+"""Takes up the jobs that an earlier router accepted and did not end."""
+
+import asyncio
+
+import structlog
+
+from services.router.core.events import JobRestored
+from services.router.core.job import JobRequest, Stage, Task
+from services.router.driver import Driver
+from services.router.events import EventStore
+from services.router.fold import is_over
+from services.router.jobs import JobTable, LiveJob
+from services.router.pricing import stage_seconds
+from services.router.recorder import Recorders
+from services.router.store import JobStore, StoredRecord
+from triptych.exchange import Exchange, ExchangeError
+from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState, PriorityClass
+from triptych.v1.job_pb2 import Stage as StageMessage
+from triptych.v1.tensor_pb2 import DataRef
+
+log = structlog.get_logger()
+
+REASON = "ROUTER_LOST"
+
+
+class Restore:
+    """Reads the stored jobs, brings each up to its log, and hands it to the scheduler."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        events: EventStore,
+        records: JobStore,
+        jobs: JobTable,
+        recorders: Recorders,
+        driver: Driver,
+    ) -> None:
+        self._exchange = exchange
+        self._events = events
+        self._records = records
+        self._jobs = jobs
+        self._recorders = recorders
+        self._driver = driver
+
+    async def run(self) -> None:
+        """Take up every job that is not over, oldest first. Raises ExchangeUnavailable."""
+        count = 0
+        oldest_first = sorted(await self._records.job_ids())
+        async for stored in self._records.read_all(oldest_first):
+            if not is_over(stored.record.job):
+                await self._take_up(stored)
+                count += 1
+        log.info("jobs_restored", count=count, stored_count=len(oldest_first))
+
+    async def _take_up(self, stored: StoredRecord) -> None:
+        spec = await self._spec(stored)
+        job = LiveJob(stored.record, spec, _request(stored, spec))
+        job.revision = stored.revision
+        await self._replay(job)
+        self._jobs.add(job)
+        recorder = self._recorders.of(job)
+        if job.over:
+            recorder.save()  # the log has its end, the record had not
+            return
+        if not job.job.last_sequence:
+            queued = JobQueued(estimate=job.job.estimate, pool=job.job.pool, rank=job.job.rank)
+            recorder.write(JobEvent(queued=queued))
+        if job.job.state == JobState.JOB_STATE_RUNNING or job.job.stage != StageMessage.STAGE_UNSPECIFIED:
+            recorder.write(JobEvent(requeued=JobRequeued(reason=REASON)))
+        self._driver.handle(await self._restored(job))
+
+    async def _spec(self, stored: StoredRecord) -> JobSpec:
+        """The spec with the attachments' data, which has a place of its own."""
+        job = stored.record.job
+        if not job.spec.attachments:
+            return job.spec
+        return await self._records.read_spec(job.job_id) or job.spec
+
+    async def _replay(self, job: LiveJob) -> None:
+        """Bring the record up to the log, which may be ahead of it."""
+        async for stored in self._events.read(job.job_id):
+            job.log_revision = stored.revision
+            if stored.event.sequence > job.job.last_sequence:
+                job.log(stored)
+        last = await self._events.last(job.job_id)
+        if last is not None and last.revision != job.log_revision:
+            raise ExchangeError(f"the log of job {job.job_id} cannot be read to its end yet")
+
+    async def _restored(self, job: LiveJob) -> JobRestored:
+        outputs = {output.index for output in job.job.outputs if await self._exists(output.data)}
+        latents = {each.output_index for each in job.record.latents if await self._exists(each.data)}
+        for index in {each.output_index for each in job.record.latents} - latents:
+            job.drop_latents(index)
+        finished = {Task(job.job_id, Stage.DECODE, index) for index in outputs}
+        if latents >= set(range(job.request.output_count)):
+            finished.add(Task(job.job_id, Stage.DENOISE))
+        if job.record.conditioning and all([await self._exists(each.data) for each in job.record.conditioning]):
+            finished.add(Task(job.job_id, Stage.ENCODE))
+        return JobRestored(
+            request=job.request,
+            rank=job.job.rank,
+            pool=job.job.pool,
+            attempt=job.job.attempt,
+            finished=frozenset(finished),
+            latents=frozenset(latents),
+        )
+
+    async def _exists(self, ref: DataRef) -> bool:
+        async with asyncio.timeout(30.0):
+            return await self._exchange.exists(ref)
+
+
+def _request(stored: StoredRecord, spec: JobSpec) -> JobRequest:
+    job = stored.record.job
+    deadline = spec.deadline
+    return JobRequest(
+        job_id=job.job_id,
+        tenant=job.tenant,
+        model=spec.model,
+        priority_class=PriorityClass.Name(spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
+        seconds=stage_seconds(job.estimate),
+        output_count=spec.output_count,
+        deadline_s=deadline.seconds + deadline.nanos / 1e9 if spec.HasField("deadline") else None,
+    )

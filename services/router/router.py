@@ -1,0 +1,114 @@
+"""A router's life: connect, listen, take charge, serve, drain."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from services.router.config import RouterConfig
+from services.router.desk import Desk
+from services.router.leadership import Leadership
+from services.router.server import SERVICE_NAME, RouterServer
+from triptych.catalog import Catalog
+from triptych.exchange import Exchange
+from triptych.rpc import RpcServer
+
+log = structlog.get_logger()
+
+_HEALTH_PAUSE_S = 0.25
+_STOP_GRACE_S = 1.0
+
+
+class Router:
+    """One router process. `end` asks it to drain and stop; `run` returns its exit status.
+
+    `on_ready` is called with the listening address once jobs are taken.
+    """
+
+    def __init__(self, config: RouterConfig, on_ready: Callable[[str], None] = lambda _: None) -> None:
+        self._config = config
+        self._on_ready = on_ready
+        self._ending = asyncio.Event()
+        self._deposed = False
+
+    def end(self) -> None:
+        """Take nothing new, let what runs go on for a while, then stop."""
+        self._ending.set()
+
+    async def run(self) -> int:
+        """Serve until asked to end: 0; or until another router has taken over: 1.
+
+        Raises ConfigError for a bad catalog, OSError if the address is taken, ExchangeError if NATS cannot be used.
+        """
+        catalog = Catalog.load(self._config.catalog)
+        server = RpcServer(self._config.listen, [SERVICE_NAME], self._config.max_streams * 2)
+        service = RouterServer(self._config.max_streams)
+        async with Exchange(self._config.exchange) as exchange:
+            await server.start(service.register)
+            address = self._config.advertise or server.address
+            try:
+                with _address_file(self._config.address_file, address):
+                    log.info("router_listening", address=server.address)
+                    await self._serve(catalog, exchange, server, service, address)
+            finally:
+                await server.stop(_STOP_GRACE_S)
+        log.info("router_stopped", deposed=self._deposed)
+        return 1 if self._deposed else 0
+
+    async def _serve(
+        self, catalog: Catalog, exchange: Exchange, server: RpcServer, service: RouterServer, address: str
+    ) -> None:
+        leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
+        epoch = await leadership.take()
+        with structlog.contextvars.bound_contextvars(epoch=epoch):
+            async with Desk(self._config, catalog, exchange, epoch, self._depose) as desk:
+                service.desk = desk
+                keeping = asyncio.create_task(self._keep(leadership))
+                health = asyncio.create_task(_tell_health(server, exchange))
+                log.info("router_ready")
+                self._on_ready(server.address)
+                await self._ending.wait()
+                keeping.cancel()
+                health.cancel()
+                await asyncio.wait([keeping, health])
+                await server.set_serving(False)
+                if not self._deposed:
+                    log.info("router_draining")
+                    await desk.drain()
+
+    def _depose(self, why: str) -> None:
+        if not self._deposed:
+            log.error("router_deposed", why=why)
+        self._deposed = True
+        self._ending.set()
+
+    async def _keep(self, leadership: Leadership) -> None:
+        self._depose(await leadership.keep())
+
+
+async def _tell_health(server: RpcServer, exchange: Exchange) -> None:
+    """SERVING while NATS can be reached."""
+    serving: bool | None = None
+    while True:
+        if exchange.connected is not serving:
+            serving = exchange.connected
+            await server.set_serving(serving)
+        await asyncio.sleep(_HEALTH_PAUSE_S)
+
+
+@contextlib.contextmanager
+def _address_file(path: Path | None, address: str) -> Iterator[None]:
+    """Tell whoever started this process where it listens; the file goes when the process does."""
+    if path is None:
+        yield
+        return
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_text(address)
+    partial.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

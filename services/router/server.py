@@ -1,0 +1,124 @@
+"""The router's gRPC face."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from grpc.aio import Server
+
+from services.router import views
+from services.router.desk import Desk
+from services.router.downloads import find_output
+from services.router.ids import check_job_id
+from triptych.errors import Reason, TriptychError
+from triptych.rpc.typing import Context
+from triptych.v1 import router_service_pb2 as pb
+from triptych.v1.job_pb2 import Job
+from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
+
+SERVICE_NAME = "triptych.v1.RouterService"
+
+
+class RouterServer(RouterServiceServicer):
+    """Serves `RouterService`. Until `desk` is set every call is answered NOT_READY."""
+
+    def __init__(self, max_streams: int) -> None:
+        self.desk: Desk | None = None
+        self._free_streams = max_streams
+
+    def register(self, server: Server) -> None:
+        add_RouterServiceServicer_to_server(self, server)
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        return pb.SubmitJobResponse(job=await self._open.intake.submit(request.spec, request.request_id))
+
+    async def WatchJob(
+        self, request: pb.WatchJobRequest, context: Context
+    ) -> AsyncGenerator[pb.WatchJobResponse, None]:
+        with self._stream():
+            async for event in self._open.watch.follow(check_job_id(request.job_id), request.after_sequence):
+                yield pb.WatchJobResponse(event=event)
+
+    async def GenerateMedia(
+        self, request: pb.GenerateMediaRequest, context: Context
+    ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
+        desk = self._open
+        with self._stream():
+            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id))
+            # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
+            # The stubs name a class where any callable will do.
+            context.add_done_callback(cast(Any, _Abandonment(desk, submission)))
+            job = await asyncio.shield(submission)
+            yield pb.GenerateMediaResponse(accepted=job)
+            async for event in desk.watch.follow(job.job_id, 0):
+                yield pb.GenerateMediaResponse(job_event=event)
+                if event.WhichOneof("event") == "output":
+                    async for chunk in desk.downloads.chunks(event.output):
+                        yield pb.GenerateMediaResponse(chunk=chunk)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
+        return pb.GetJobResponse(job=await self._open.watch.job(check_job_id(request.job_id)))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        jobs, token = await self._open.listing.page(request.page_size, request.page_token, request.states)
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
+        job_id = check_job_id(request.job_id)
+        self._open.driver.cancel(job_id)
+        return pb.CancelJobResponse(job=await self._open.watch.ended(job_id))
+
+    async def EstimateJob(self, request: pb.EstimateJobRequest, context: Context) -> pb.EstimateJobResponse:
+        return views.estimate_view(*await self._open.intake.judge(request.spec))
+
+    async def DownloadOutput(
+        self, request: pb.DownloadOutputRequest, context: Context
+    ) -> AsyncGenerator[pb.DownloadOutputResponse, None]:
+        with self._stream():
+            job = await self._open.watch.job(check_job_id(request.job_id))
+            output = find_output(job, request.output_index)
+            first = True
+            async for chunk in self._open.downloads.chunks(output):
+                if first:  # not before the data is at hand: an output that is gone is an error from the start
+                    yield pb.DownloadOutputResponse(output=output)
+                    first = False
+                yield pb.DownloadOutputResponse(chunk=chunk)
+
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
+        return views.models(self._open.catalog, self._open.driver.fleet)
+
+    async def GetFleet(self, request: pb.GetFleetRequest, context: Context) -> pb.GetFleetResponse:
+        desk = self._open
+        return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch)
+
+    @property
+    def _open(self) -> Desk:
+        if self.desk is None:
+            raise TriptychError(Reason.NOT_READY, "The router is starting.", retry_after_s=0.5)
+        return self.desk
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        if self._free_streams <= 0:
+            raise TriptychError(Reason.TOO_MANY_STREAMS, "Too many streams are open; try again.", retry_after_s=1.0)
+        self._free_streams -= 1
+        try:
+            yield
+        finally:
+            self._free_streams += 1
+
+
+class _Abandonment:
+    """Cancels the job of a generation whose client has gone. While the router drains, it is the router that went."""
+
+    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]") -> None:
+        self._desk = desk
+        self._submission = submission
+
+    def __call__(self, context: object) -> None:
+        self._submission.add_done_callback(self._cancel)
+
+    def _cancel(self, submission: "asyncio.Future[Job]") -> None:
+        if not submission.cancelled() and submission.exception() is None and not self._desk.driver.draining:
+            self._desk.driver.cancel(submission.result().job_id)

@@ -1,0 +1,131 @@
+"""The records of all jobs, and which request each came from, in the KV bucket "jobs"."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import nats.js.errors
+from nats.js.kv import KeyValue
+
+from services.router import durable
+from triptych.exchange import Exchange, ExchangeUnavailable
+from triptych.v1.job_pb2 import JobRecord, JobSpec
+
+SCHEMA_VERSION = 1
+_RECORD_SUBJECTS = "$KV.jobs.job."
+_STREAM_INFO = "$JS.API.STREAM.INFO.KV_jobs"
+_ANSWER_S = 10.0
+_READ_TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record and the revision that its next write must name."""
+
+    revision: int
+    record: JobRecord
+
+
+class JobStore:
+    """The records, and two things beside them: complete specs, and claims.
+
+    Keys: `job.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any), `request.<tenant>.<id>`
+    (which job a request made).
+    Every method raises ExchangeUnavailable; every write durable.Conflict and StoreFull too.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._opened: KeyValue | None = None
+
+    async def write(self, record: JobRecord, last: int) -> int:
+        """Store the record if its last revision is `last` (0: none yet); returns the new revision."""
+        return await self._write(f"job.{record.job.job_id}", record.SerializeToString(), last)
+
+    async def read(self, job_id: str) -> StoredRecord | None:
+        """A job's record, None if there is none. Raises ValueError if it is of a version that is not known."""
+        entry = await self._read(f"job.{job_id}")
+        return _parse(entry) if entry else None
+
+    async def forget(self, job_id: str) -> None:
+        """Remove all of a job that nobody was told of."""
+        await asyncio.gather(self._remove(f"job.{job_id}"), self.drop_spec(job_id))
+
+    async def write_spec(self, job_id: str, spec: JobSpec) -> None:
+        """Store the complete spec of a job that has attachments."""
+        await self._write(f"spec.{job_id}", spec.SerializeToString(), 0)
+
+    async def read_spec(self, job_id: str) -> JobSpec | None:
+        entry = await self._read(f"spec.{job_id}")
+        return JobSpec.FromString(entry.value or b"") if entry else None
+
+    async def drop_spec(self, job_id: str) -> None:
+        """The attachments are needed no more."""
+        await self._remove(f"spec.{job_id}")
+
+    async def claim(self, tenant: str, request_id: str, record: JobRecord, last: int = 0) -> None:
+        """Tie a request id to a job. Raises durable.Conflict if it is tied to one already."""
+        claim = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=record.request_digest)
+        claim.job.job_id = record.job.job_id
+        await self._write(f"request.{tenant}.{request_id}", claim.SerializeToString(), last)
+
+    async def claimed(self, tenant: str, request_id: str) -> StoredRecord | None:
+        """Which job (its id only) and which payload a request id is tied to."""
+        entry = await self._read(f"request.{tenant}.{request_id}")
+        return _parse(entry) if entry else None
+
+    async def job_ids(self) -> list[str]:
+        """The ids of all jobs that are stored, newest first."""
+        found: list[str] = []
+        while True:
+            request = json.dumps({"subjects_filter": f"{_RECORD_SUBJECTS}*", "offset": len(found)}).encode()
+            with durable.translated("jobs"):
+                answer = await self._exchange.control.request(_STREAM_INFO, request, timeout=_ANSWER_S)
+            info = json.loads(answer.data)
+            if "error" in info:
+                raise ExchangeUnavailable(f"jobs: {info['error'].get('description')}")
+            page = info["state"].get("subjects") or {}
+            found += (subject.removeprefix(_RECORD_SUBJECTS) for subject in page)
+            if not page or len(found) >= info.get("total", 0):
+                return sorted(found, reverse=True)
+
+    async def read_all(self, job_ids: list[str]) -> AsyncIterator[StoredRecord]:
+        """The records of these jobs, in their order; those that are gone are left out."""
+        for start in range(0, len(job_ids), _READ_TOGETHER):
+            together = job_ids[start : start + _READ_TOGETHER]
+            for stored in await asyncio.gather(*(self.read(job_id) for job_id in together)):
+                if stored is not None:
+                    yield stored
+
+    async def _bucket(self) -> KeyValue:
+        if self._opened is None:
+            self._opened = await self._exchange.bucket("jobs")
+        return self._opened
+
+    async def _write(self, key: str, value: bytes, last: int) -> int:
+        bucket = await self._bucket()
+        with durable.translated("jobs"):
+            return int(await (bucket.update(key, value, last=last) if last else bucket.create(key, value)))
+
+    async def _read(self, key: str) -> KeyValue.Entry | None:
+        bucket = await self._bucket()
+        with durable.translated("jobs"):
+            try:
+                return await bucket.get(key)
+            except nats.js.errors.KeyNotFoundError:
+                return None
+
+    async def _remove(self, key: str) -> None:
+        bucket = await self._bucket()
+        with durable.translated("jobs"):
+            await bucket.delete(key)
+
+
+def _parse(entry: KeyValue.Entry) -> StoredRecord:
+    record = JobRecord.FromString(entry.value or b"")
+    if record.schema_version != SCHEMA_VERSION:
+        raise ExchangeUnavailable(
+            f"{entry.key} is stored in version {record.schema_version}; this router knows {SCHEMA_VERSION}"
+        )
+    return StoredRecord(int(entry.revision or 0), record)

@@ -1,0 +1,165 @@
+"""Turns what a client asked for into a complete spec, or says which fields cannot be used."""
+
+import secrets
+from math import isfinite
+
+from services.router.attachments import check_attachments
+from services.router.extra import check_extra
+from triptych.catalog import CatalogModel
+from triptych.errors import TriptychError, Violation, invalid
+from triptych.v1.job_pb2 import JobSpec, MediaFormat, PriorityClass
+from triptych.v1.worker_pb2 import ModelProfile
+
+MAX_SEED = 2**63 - 5
+# Every JSON reader keeps it exactly.
+_DRAWN_SEEDS = 2**53
+_MAX_GUIDANCE = 1000.0
+_MAX_FPS = 240.0
+_FORMATS = {
+    "image": (MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_JPEG, MediaFormat.MEDIA_FORMAT_WEBP),
+    "video": (MediaFormat.MEDIA_FORMAT_MP4, MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_WEBP),
+}
+
+
+def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> JobSpec:
+    """The spec with the catalog's defaults, a seed, and every field checked.
+
+    Blocks for as long as it takes to read the attachments' headers. Raises INVALID_FIELD with all that is wrong.
+    """
+    full = JobSpec()
+    full.CopyFrom(spec)
+    _fill_in(full, model)
+    violations = [
+        *_check_text(full, model, profile),
+        *_check_counts(full, model),
+        *_check_size(full, model, profile),
+        *_check_video(spec, full, model, profile),
+        *_check_choices(full, model),
+        *check_attachments(full, profile),
+        *check_extra(full, profile),
+    ]
+    if violations:
+        raise invalid(*violations)
+    return full
+
+
+def check_deadline(spec: JobSpec, now_s: float) -> float | None:
+    """The deadline in Unix seconds, None if there is none. Raises INVALID_FIELD if it is over."""
+    if not spec.HasField("deadline"):
+        return None
+    deadline_s = float(spec.deadline.seconds) + spec.deadline.nanos / 1e9
+    if not 0 <= spec.deadline.nanos < 10**9:
+        raise invalid(Violation("spec.deadline", "nanos must be 0 to 999,999,999"))
+    if deadline_s <= now_s:
+        raise invalid(Violation("spec.deadline", "is in the past"))
+    return deadline_s
+
+
+def too_large(spec: JobSpec, max_bytes: int) -> TriptychError | None:
+    """The error of a spec that is not worth looking into, None if it is."""
+    size = spec.ByteSize()
+    if size <= max_bytes:
+        return None
+    return invalid(Violation("spec", f"has {size} bytes; at most {max_bytes} are allowed"))
+
+
+def _fill_in(spec: JobSpec, model: CatalogModel) -> None:
+    defaults = model.defaults
+    for name in ("step_count", "guidance", "width", "height"):
+        if not spec.HasField(name):
+            setattr(spec, name, getattr(defaults, name))
+    if not spec.HasField("output_count"):
+        spec.output_count = 1
+    if not spec.HasField("reproducible"):
+        spec.reproducible = spec.HasField("seed")
+    if not spec.HasField("seed"):
+        spec.seed = secrets.randbelow(_DRAWN_SEEDS)
+    if spec.priority_class == PriorityClass.PRIORITY_CLASS_UNSPECIFIED:
+        spec.priority_class = PriorityClass.PRIORITY_CLASS_STANDARD
+    if spec.output_format == MediaFormat.MEDIA_FORMAT_UNSPECIFIED:
+        spec.output_format = _FORMATS[model.media_kind][0]
+    if not spec.HasField("frame_count"):
+        spec.frame_count = defaults.frame_count if model.media_kind == "video" else 1
+    if model.media_kind == "video" and not spec.HasField("fps"):
+        spec.fps = defaults.fps
+
+
+def _check_text(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> list[Violation]:
+    most = model.limits.max_prompt_bytes
+    found = []
+    if not spec.prompt.strip():
+        found.append(Violation("spec.prompt", "must not be empty"))
+    for field in ("prompt", "negative_prompt"):
+        size = len(getattr(spec, field).encode())
+        if size > most:
+            found.append(Violation(f"spec.{field}", f"has {size} bytes; the model takes at most {most}"))
+    if spec.negative_prompt and "negative_prompt" not in {given.name for given in profile.inputs}:
+        found.append(Violation("spec.negative_prompt", "this model takes none"))
+    return found
+
+
+def _check_counts(spec: JobSpec, model: CatalogModel) -> list[Violation]:
+    limits = model.limits
+    found = []
+    if not 1 <= spec.step_count <= limits.max_step_count:
+        found.append(Violation("spec.step_count", f"must be 1 to {limits.max_step_count}"))
+    if not 1 <= spec.output_count <= limits.max_output_count:
+        found.append(Violation("spec.output_count", f"must be 1 to {limits.max_output_count}"))
+    if spec.seed > MAX_SEED:
+        found.append(Violation("spec.seed", f"must be 0 to {MAX_SEED}"))
+    if not isfinite(spec.guidance) or abs(spec.guidance) > _MAX_GUIDANCE:
+        found.append(Violation("spec.guidance", f"must be a number within ±{_MAX_GUIDANCE:g}"))
+    return found
+
+
+def _check_size(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> list[Violation]:
+    limits, multiple = model.limits, side_multiple(profile)
+    found = []
+    for field in ("width", "height"):
+        side = getattr(spec, field)
+        if not limits.min_side <= side <= limits.max_side:
+            found.append(Violation(f"spec.{field}", f"must be {limits.min_side} to {limits.max_side} pixels"))
+        elif side % multiple:
+            found.append(Violation(f"spec.{field}", f"must be a multiple of {multiple} pixels"))
+    if not found and spec.width * spec.height > limits.max_pixels:
+        found.append(Violation("spec.width", f"width × height must be at most {limits.max_pixels} pixels"))
+    return found
+
+
+def _check_video(asked: JobSpec, spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> list[Violation]:
+    found = []
+    if model.media_kind != "video":
+        if spec.frame_count != 1:
+            found.append(Violation("spec.frame_count", "this model makes images: leave it out, or 1"))
+        if asked.HasField("fps"):
+            found.append(Violation("spec.fps", "this model makes images: leave it out"))
+        return found
+    every = max(1, profile.vae_temporal_factor)
+    if not 1 <= spec.frame_count <= model.limits.max_frame_count:
+        found.append(Violation("spec.frame_count", f"must be 1 to {model.limits.max_frame_count}"))
+    elif (spec.frame_count - 1) % every:
+        found.append(Violation("spec.frame_count", f"must be 1 + k × {every}"))
+    if not isfinite(spec.fps) or not 0 < spec.fps <= _MAX_FPS:
+        found.append(Violation("spec.fps", f"must be above 0, at most {_MAX_FPS:g}"))
+    return found
+
+
+def _check_choices(spec: JobSpec, model: CatalogModel) -> list[Violation]:
+    found = []
+    if spec.priority_class not in PriorityClass.values():
+        found.append(Violation("spec.priority_class", f"{spec.priority_class} is not a class"))
+    formats = _FORMATS[model.media_kind]
+    if spec.output_format not in formats:
+        names = ", ".join(MediaFormat.Name(each).removeprefix("MEDIA_FORMAT_") for each in formats)
+        found.append(Violation("spec.output_format", f"this model makes {model.media_kind}s: {names}"))
+    for index, adapter in enumerate(spec.adapters):
+        found.append(Violation(f"spec.adapters[{index}].name", f"no adapter is called {adapter.name[:64]!r}"))
+    return found[:_MAX_NAMED]
+
+
+def side_multiple(profile: ModelProfile) -> int:
+    """Pixels that width and height are multiples of, at least 1."""
+    return max(1, profile.vae_scale_factor) * max(1, profile.patch_size)
+
+
+_MAX_NAMED = 16

@@ -1,0 +1,114 @@
+"""What clients may see of models, workers and pools."""
+
+from time import monotonic
+
+from services.router.core import actions
+from services.router.core.estimator import Estimate
+from services.router.core.scheduler import Scheduler
+from services.router.driver import STAGES
+from services.router.fleet import Fleet
+from services.router.pricing import duration, estimate_message
+from services.router.validation import side_multiple
+from triptych.catalog import Catalog, CatalogModel
+from triptych.v1.job_pb2 import JobSpec
+from triptych.v1.router_service_pb2 import (
+    EstimateJobResponse,
+    GetFleetResponse,
+    Limits,
+    ListModelsResponse,
+    Model,
+    Pool,
+    Verdict,
+    Worker,
+)
+from triptych.v1.worker_pb2 import MediaKind, WorkerState
+
+
+def models(catalog: Catalog, fleet: Fleet) -> ListModelsResponse:
+    """The catalog, and what of it is served now."""
+    return ListModelsResponse(models=[_model(name, model, fleet) for name, model in sorted(catalog.models.items())])
+
+
+def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int) -> GetFleetResponse:
+    """Workers and pools as the scheduler has them."""
+    workers = {view.worker_id: view for view in scheduler.workers()}
+    response = GetFleetResponse(epoch=epoch)
+    for known in fleet:
+        beat, view = known.heartbeat, workers.get(known.worker_id)
+        response.workers.append(
+            Worker(
+                worker_id=beat.worker_id,
+                stage=beat.stage,
+                address=beat.address,
+                state=WorkerState.WORKER_STATE_DRAINING if known.shunned else beat.state,
+                device=beat.device,
+                pool=view.pool if view else "",
+                models=sorted(model.profile.name for model in beat.models),
+                active_jobs=beat.active_jobs,
+                backlog=duration(view.unrun_s if view else 0.0),
+                heartbeat_age=duration(monotonic() - known.heard_s),
+                cache=beat.cache if beat.HasField("cache") else None,
+                version=beat.version,
+            )
+        )
+    for pool in scheduler.pools():
+        response.pools.append(
+            Pool(
+                name=pool.name,
+                queued_count=pool.queued,
+                running_count=pool.running,
+                backlog=duration(pool.backlog_s),
+                max_backlog=duration(pool.max_backlog_s),
+                worker_count=pool.workers,
+            )
+        )
+    return response
+
+
+def estimate_view(estimate: Estimate, verdict: actions.Verdict) -> EstimateJobResponse:
+    """A price and admission's verdict."""
+    made = Verdict(
+        admitted=verdict.admitted,
+        reason=verdict.reason,
+        pool=verdict.pool,
+        backlog=duration(verdict.backlog_s),
+        limit=duration(verdict.limit_s),
+    )
+    if not verdict.admitted:
+        made.retry_after.CopyFrom(duration(verdict.retry_after_s))
+    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=made)
+
+
+def _model(name: str, model: CatalogModel, fleet: Fleet) -> Model:
+    served = {known.info().stage for known in fleet if known.info().ready and name in known.info().models}
+    defaults, limits, profile = model.defaults, model.limits, fleet.profile(name)
+    is_video = model.media_kind == "video"
+    view = Model(
+        name=name,
+        description=model.description,
+        media_kind=MediaKind.MEDIA_KIND_VIDEO if is_video else MediaKind.MEDIA_KIND_IMAGE,
+        served_stages=sorted(STAGES[stage] for stage in served),
+        defaults=JobSpec(
+            model=name,
+            step_count=defaults.step_count,
+            guidance=defaults.guidance,
+            width=defaults.width,
+            height=defaults.height,
+            output_count=1,
+        ),
+        limits=Limits(
+            min_side=limits.min_side,
+            max_side=limits.max_side,
+            max_pixels=limits.max_pixels,
+            max_step_count=limits.max_step_count,
+            max_frame_count=limits.max_frame_count,
+            max_output_count=limits.max_output_count,
+            max_prompt_bytes=limits.max_prompt_bytes,
+            side_multiple=side_multiple(profile) if profile is not None else 0,
+        ),
+        profile=profile,
+    )
+    if is_video:
+        view.defaults.frame_count = defaults.frame_count
+        view.defaults.fps = defaults.fps
+    return view

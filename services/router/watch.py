@@ -1,0 +1,86 @@
+"""Follows a job's log: what is stored already, then what comes, each event once."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from services.router.events import EventStore
+from services.router.jobs import JobTable, LiveJob
+from services.router.store import JobStore
+from triptych.errors import Reason, TriptychError
+from triptych.v1.job_pb2 import Job, JobEvent
+
+
+class Watch:
+    """A watcher is a place in the log and nothing more: a slow one falls behind, and reads the store."""
+
+    def __init__(self, jobs: JobTable, events: EventStore, records: JobStore) -> None:
+        self._jobs = jobs
+        self._events = events
+        self._records = records
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End every stream with DRAINING, so that its client goes on elsewhere."""
+        self._closing.set()
+        for job in self._jobs:
+            job.wake()
+
+    async def job(self, job_id: str) -> Job:
+        """The job as its log tells it so far. Raises JOB_UNKNOWN."""
+        live = self._jobs.get(job_id)
+        if live is not None and live.revision:
+            return live.job
+        stored = await self._records.read(job_id)
+        if stored is None:
+            raise TriptychError(Reason.JOB_UNKNOWN, f"No job {job_id} is known.")
+        return stored.record.job
+
+    async def follow(self, job_id: str, after_sequence: int) -> AsyncGenerator[JobEvent, None]:
+        """The job's events past a sequence, until and with the one that ends it.
+
+        Raises JOB_UNKNOWN, and DRAINING when the router goes down first.
+        """
+        live = self._jobs.get(job_id)
+        if live is not None:
+            async for event in self._follow_live(live, after_sequence):
+                yield event
+            return
+        await self.job(job_id)
+        async for stored in self._events.read(job_id):
+            if stored.event.sequence > after_sequence:
+                yield stored.event
+
+    async def ended(self, job_id: str) -> Job:
+        """The job, once it is over. Raises JOB_UNKNOWN, DRAINING."""
+        live = self._jobs.get(job_id)
+        while live is not None and not live.over:
+            await self._change(live)
+        return live.job if live is not None else await self.job(job_id)
+
+    async def _follow_live(self, job: LiveJob, cursor: int) -> AsyncGenerator[JobEvent, None]:
+        revision = 0
+        while True:
+            waiting = job.after(cursor)
+            if waiting is None:
+                # Too far behind for what is in memory.
+                before = cursor
+                async for stored in self._events.read(job.job_id, revision):
+                    revision = stored.revision
+                    if stored.event.sequence > cursor:
+                        cursor = stored.event.sequence
+                        yield stored.event
+                if cursor == before:
+                    cursor = job.recent[0].event.sequence - 1 if job.recent else job.job.last_sequence
+                continue
+            for stored in waiting:
+                cursor, revision = stored.event.sequence, stored.revision
+                yield stored.event
+            if not waiting:
+                if job.over:
+                    return
+                await self._change(job)
+
+    async def _change(self, job: LiveJob) -> None:
+        if self._closing.is_set():
+            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+        await job.change()

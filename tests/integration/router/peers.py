@@ -1,0 +1,301 @@
+"""Workers without models: real gRPC servers with real heartbeats, whose work takes no time and can be held or broken.
+
+They put real bundles on the exchange, so that everything the router does with them is what it does with real ones.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from triptych.errors import Reason, TriptychError
+from triptych.exchange import Entry, Exchange, TensorData
+from triptych.rpc import RpcServer
+from triptych.rpc.typing import Context
+from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
+from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
+from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
+from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
+from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse
+from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
+from triptych.v1.job_pb2 import (
+    STAGE_DECODE,
+    STAGE_DENOISE,
+    STAGE_ENCODE,
+    Conditioning,
+    Latents,
+    Output,
+    Progress,
+    Stage,
+)
+from triptych.v1.worker_pb2 import (
+    MEDIA_KIND_IMAGE,
+    WORKER_STATE_DRAINING,
+    WORKER_STATE_READY,
+    DeclaredInput,
+    ModelProfile,
+    WorkerHeartbeat,
+    WorkerModel,
+)
+
+BEAT_S = 0.2
+PROFILE = ModelProfile(
+    name="shapes",
+    fingerprint="f" * 32,
+    media_kind=MEDIA_KIND_IMAGE,
+    vae_scale_factor=8,
+    patch_size=1,
+    vae_temporal_factor=1,
+    inputs=[
+        DeclaredInput(name="negative_prompt", type_hint="str | None"),
+        DeclaredInput(name="image", type_hint="PIL.Image.Image"),
+        DeclaredInput(name="mask_image", type_hint="PIL.Image.Image"),
+        DeclaredInput(name="strength", type_hint="<class 'float'>"),
+        DeclaredInput(name="eta", type_hint="float"),
+        DeclaredInput(name="clip_skip", type_hint="int | None"),
+        DeclaredInput(name="windows", type_hint="list"),
+    ],
+)
+_PROCESS = itertools.count()
+
+
+class Gate:
+    """Holds work at one place until opened, and tells when something has come there."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._arrivals = 0
+        self._arrived = asyncio.Condition()
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def pass_through(self) -> None:
+        async with self._arrived:
+            self._arrivals += 1
+            self._arrived.notify_all()
+        await self._open.wait()
+
+    async def reached(self, times: int = 1) -> None:
+        """Wait until work has come here so many times in all."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: self._arrivals >= times)
+
+
+class Peer:
+    """One worker. `gate` is passed before each step, or before the encode or decode; `steps` counts steps a job.
+
+    `errors` are raised by the next calls, one each.
+    """
+
+    stage: Stage.ValueType
+    service: str
+
+    def __init__(
+        self, exchange: Exchange, worker_id: str, *, listen: str = "127.0.0.1:0", slots: int = 4, device_s: float = 0.0
+    ) -> None:
+        self.worker_id = worker_id
+        self.gate = Gate()
+        self.calls: list[Any] = []
+        self.cancelled: list[str] = []
+        self.steps: Counter[str] = Counter()
+        self.errors: list[TriptychError] = []
+        self.profile = PROFILE
+        self.beating = True
+        self._exchange = exchange
+        self._slots = slots
+        self._device_s = device_s
+        self._sequence = 0
+        self._state = WORKER_STATE_READY
+        self._start_time = Timestamp(seconds=1_700_000_000 + next(_PROCESS))
+        self._server = RpcServer(listen, [f"triptych.v1.{self.service}"])
+        self._heart: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    async def __aenter__(self) -> Self:
+        await self._server.start(self.register)
+        await self._server.set_serving(True)
+        self._heart = asyncio.create_task(self._beat_on())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.die()
+
+    async def die(self) -> None:
+        """End at once, without a word."""
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.wait([self._heart])
+        await self._server.stop(0)
+
+    async def drain(self) -> None:
+        """Say that no new work is taken."""
+        self._state = WORKER_STATE_DRAINING
+        await self.beat()
+
+    def register(self, server: Any) -> None:
+        raise NotImplementedError
+
+    async def beat(self) -> None:
+        """Announce this worker once."""
+        self._sequence += 1
+        beat = WorkerHeartbeat(
+            worker_id=self.worker_id,
+            stage=self.stage,
+            address=self.address,
+            version="peer",
+            sequence=self._sequence,
+            start_time=self._start_time,
+            state=self._state,
+            device="none",
+            models=[WorkerModel(profile=self.profile, resident=True)],
+            max_active_jobs=self._slots,
+        )
+        name = Stage.Name(self.stage).removeprefix("STAGE_").lower()
+        subject = f"triptych.v1.heartbeat.{name}.{self.worker_id}"
+        await self._exchange.control.publish(subject, beat.SerializeToString())
+
+    def device_time(self) -> Duration:
+        spent = Duration()
+        spent.FromNanoseconds(int(self._device_s * 1e9))
+        return spent
+
+    async def _beat_on(self) -> None:
+        while True:
+            if self.beating:
+                await self.beat()
+            await asyncio.sleep(BEAT_S)
+
+    def _take(self, request: Any) -> None:
+        self.calls.append(request)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+class EncoderPeer(Peer, EncoderServiceServicer):
+    """Conditioning is the prompt's own bytes; prompts seen before are "cached"."""
+
+    stage = STAGE_ENCODE
+    service = "EncoderService"
+    seen: set[str]
+
+    def register(self, server: Any) -> None:
+        self.seen = set()
+        add_EncoderServiceServicer_to_server(self, server)
+
+    async def Encode(self, request: EncodeRequest, context: Context) -> EncodeResponse:
+        self._take(request)
+        try:
+            await self.gate.pass_through()
+        except asyncio.CancelledError:
+            self.cancelled.append(request.call.job_id)
+            raise
+        prompt = request.spec.prompt
+        data = await self._exchange.put("conditioning", {"prompt_embeds": Entry(_tensor(prompt.encode()))})
+        cached, _ = prompt in self.seen, self.seen.add(prompt)
+        return EncodeResponse(
+            conditioning=[Conditioning(block="text_encoder", data=data, key="0" * 64)],
+            cached=cached,
+            device_time=self.device_time(),
+        )
+
+
+class DenoiserPeer(Peer, DenoiserServiceServicer):
+    """Every step passes the gate; latents are the seed's bytes."""
+
+    stage = STAGE_DENOISE
+    service = "DenoiserService"
+
+    def register(self, server: Any) -> None:
+        add_DenoiserServiceServicer_to_server(self, server)
+
+    async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
+        self._take(request)
+        for conditioning in request.conditioning:
+            if not await self._exchange.exists(conditioning.data):
+                raise TriptychError(Reason.CONDITIONING_GONE, "the conditioning is gone")
+        yield DenoiseResponse(started=DenoiseStarted())
+        try:
+            async for response in self._steps(request):
+                yield response
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled.append(request.call.job_id)
+            raise
+        yield DenoiseResponse(finished=DenoiseFinished(device_time=self.device_time()))
+
+    async def _steps(self, request: DenoiseRequest) -> AsyncIterator[DenoiseResponse]:
+        spec = request.spec
+        for index in range(spec.output_count):
+            if index in request.finished_outputs:
+                continue
+            for step in range(1, spec.step_count + 1):
+                await self.gate.pass_through()
+                self.steps[request.call.job_id] += 1
+                fraction = (index * spec.step_count + step) / (spec.output_count * spec.step_count)
+                yield DenoiseResponse(
+                    progress=Progress(
+                        stage=STAGE_DENOISE,
+                        output_index=index,
+                        step=step,
+                        step_count=spec.step_count,
+                        fraction=fraction,
+                    )
+                )
+            seed = (spec.seed + index).to_bytes(8, "little")
+            data = await self._exchange.put("latents", {"latents": Entry(_tensor(seed))})
+            yield DenoiseResponse(latents=Latents(output_index=index, data=data))
+
+
+class DecoderPeer(Peer, DecoderServiceServicer):
+    """The file is "output of" and the seed; `file_bytes` makes it longer."""
+
+    stage = STAGE_DECODE
+    service = "DecoderService"
+    file_bytes = 0
+
+    def register(self, server: Any) -> None:
+        add_DecoderServiceServicer_to_server(self, server)
+
+    async def Decode(self, request: DecodeRequest, context: Context) -> DecodeResponse:
+        self._take(request)
+        try:
+            await self.gate.pass_through()
+        except asyncio.CancelledError:
+            self.cancelled.append(request.call.job_id)
+            raise
+        if not await self._exchange.exists(request.latents.data):
+            raise TriptychError(Reason.LATENTS_GONE, "the latents are gone")
+        bundle = await self._exchange.get(request.latents.data)
+        tensor = bundle["latents"].value
+        assert isinstance(tensor, TensorData)
+        seed = int.from_bytes(bytes(tensor.data), "little")
+        file = f"output of {seed}".encode().ljust(self.file_bytes, b".")
+        data = await self._exchange.put("outputs", {"file": Entry(file)})
+        output = Output(
+            index=request.latents.output_index,
+            media_type="image/png",
+            width=request.spec.width,
+            height=request.spec.height,
+            frame_count=1,
+            seed=seed,
+            data=data,
+        )
+        return DecodeResponse(output=output, device_time=self.device_time())
+
+
+def _tensor(data: bytes) -> TensorData:
+    return TensorData("uint8", (len(data),), data)
