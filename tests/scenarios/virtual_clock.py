@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 
-from services.router.core.actions import Action, FinishJob, StartTask, StopTask
-from services.router.core.events import Event, JobSubmitted, TaskFinished, Ticked, WorkerSeen
+from services.router.core.actions import Action, FinishJob, RejectJob, StartTask, StopTask, Verdict
+from services.router.core.events import Event, JobSubmitted, TaskFinished, TaskProgressed, Ticked, WorkerSeen
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 
@@ -48,12 +49,15 @@ class VirtualClock:
     """Runs a scheduler over arrivals until nothing is left to do.
 
     `waits` are seconds from submission to the first start of the denoise, `finishes` the times of the end, `log` every
-    event with its time and its actions. Tasks of a worker run side by side, each in its own seconds.
+    event with its time and its actions. Tasks of a worker run side by side, each in its own seconds, and report every
+    `progress_s`.
     """
 
     scheduler: Scheduler
+    progress_s: float = inf
     waits: dict[str, float] = field(default_factory=dict)
     finishes: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, Verdict] = field(default_factory=dict)
     log: list[tuple[float, Event, list[Action]]] = field(default_factory=list)
     _queue: list[tuple[float, int, Event]] = field(default_factory=list)
     _count: int = 0
@@ -72,9 +76,9 @@ class VirtualClock:
         for info in workers:
             self.at(0.0, WorkerSeen(info))
 
-    def run(self) -> None:
-        """Until no event is left."""
-        while self._queue:
+    def run(self, until_s: float = inf) -> None:
+        """Until no event is left, or none up to a time."""
+        while self._queue and self._queue[0][0] <= until_s:
             now, number, event = heappop(self._queue)
             if isinstance(event, TaskFinished) and self._calls.get(event.task) != number:
                 continue  # that call was stopped
@@ -99,7 +103,12 @@ class VirtualClock:
                     Stage.DENOISE: job.seconds.denoise_s,
                     Stage.DECODE: job.seconds.decode_s / job.output_count,
                 }[task.stage]
+                for report in range(1, int(seconds / self.progress_s) + 1):
+                    done_s = report * self.progress_s
+                    self.at(now + done_s, TaskProgressed(task, done_s / seconds))
                 self.at(now + seconds, TaskFinished(task, seconds))
+            case RejectJob(job_id, verdict):
+                self.refused[job_id] = verdict
             case StopTask(task):
                 self._calls.pop(task, None)
             case FinishJob(job_id):

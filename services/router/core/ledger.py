@@ -1,20 +1,26 @@
 """Unrun seconds in the order of ranks, with fast sums over everything that ranks ahead of a place."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from services.router.core.record import Key, Seconds
 
 _BUCKET_SIZE = 128
+_SAME_PLACE_S = 1e-3
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """A run of neighbours; `total` is None when it has to be summed anew (never adjusted, so it cannot drift)."""
+    """A run of neighbours. What is worked out of them is kept until one changes; never adjusted, so it cannot drift."""
 
     keys: list[Key] = field(default_factory=list)
     columns: tuple[list[float], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
     total: Seconds | None = None
+    lead: tuple[float, float] | None = None
+
+    def changed(self) -> None:
+        self.total = self.lead = None
 
     def summed(self) -> Seconds:
         if self.total is None:
@@ -24,6 +30,19 @@ class _Bucket:
     def sum_first(self, count: int) -> Seconds:
         encode, denoise, decode = self.columns
         return (sum(encode[:count]), sum(denoise[:count]), sum(decode[:count]))
+
+    def steps(self) -> Iterator[tuple[float, float]]:
+        """Each rank, and the seconds of all stages before it in the bucket."""
+        ahead_s = 0.0
+        for key, *seconds in zip(self.keys, *self.columns, strict=True):
+            yield key[0], ahead_s
+            ahead_s += sum(seconds)
+
+    def greatest_lead(self, slope: float) -> float:
+        """The most by which a rank is beyond `slope` × the seconds before it in the bucket."""
+        if self.lead is None or self.lead[0] != slope:
+            self.lead = (slope, max(rank - slope * ahead_s for rank, ahead_s in self.steps()))
+        return self.lead[1]
 
 
 class Ledger:
@@ -49,7 +68,7 @@ class Ledger:
             bucket.keys.insert(place, key)
         for column, value in zip(bucket.columns, seconds, strict=True):
             column[place : place + known] = [value]
-        bucket.total = None
+        bucket.changed()
         self._lasts[index] = bucket.keys[-1]
         if len(bucket.keys) > 2 * _BUCKET_SIZE:
             self._split(index)
@@ -64,7 +83,7 @@ class Ledger:
         del bucket.keys[place]
         for column in bucket.columns:
             del column[place]
-        bucket.total = None
+        bucket.changed()
         if bucket.keys:
             self._lasts[index] = bucket.keys[-1]
         else:
@@ -78,6 +97,20 @@ class Ledger:
             bucket = self._buckets[index]
             parts.append(bucket.sum_first(bisect_left(bucket.keys, key)))
         return (sum(part[0] for part in parts), sum(part[1] for part in parts), sum(part[2] for part in parts))
+
+    def first_gap(self, start_s: float, slope: float) -> float:
+        """The least rank `r ≥ start_s` with `r ≥ start_s + slope × seconds of all keys up to r`.
+
+        Grows with `start_s`. Ranks closer than a millisecond count as one, so that rounding opens no gap.
+        """
+        place_s = start_s
+        for bucket in self._buckets:
+            if bucket.greatest_lead(slope) > place_s + _SAME_PLACE_S:
+                for rank, ahead_s in bucket.steps():
+                    if rank > place_s + slope * ahead_s + _SAME_PLACE_S:
+                        return place_s + slope * ahead_s
+            place_s += slope * sum(bucket.summed())
+        return place_s
 
     def total(self) -> Seconds:
         """Sums over all keys."""

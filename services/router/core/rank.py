@@ -15,20 +15,19 @@ def rank_of(config: SchedulerConfig, book: Book, request: JobRequest, now: float
         case "estimate":
             return estimate_s
         case "stretch":
-            start_tag = now + _tenant_debt_s(config, book, request, now, live_denoisers)
-            return start_tag + config.kappa * estimate_s
+            return _fair_rank(config, book, request, now + config.kappa * estimate_s, live_denoisers)
 
 
-def _tenant_debt_s(config: SchedulerConfig, book: Book, request: JobRequest, now: float, live_denoisers: int) -> float:
-    """How long the tenant's fair share of the fleet is busy with those of its own jobs that would rank ahead.
+def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, earliest: float, live_denoisers: int) -> float:
+    """The earliest rank, put off for as long as the tenant's jobs up to that rank take in its share of the fleet.
 
-    `φ · own / weight`, φ = sum of the weights of tenants with work, per live denoiser. Needs no state: a tenant that
-    had the fleet to itself owes nothing once its jobs are done.
+    That is `start_tag + κ · estimate` with `start_tag = now + φ · own / weight`. `own`: the unrun seconds of those jobs
+    of the tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant is
+    tagged as if it had its fair share and no more; no state is kept, so who had the fleet alone owes nothing later.
     """
     ledger = book.tenants.get(request.tenant)
     if ledger is None:
-        return 0.0
-    own_s = sum(ledger.ahead((now + config.kappa * request.seconds.total_s, "", 0)))
+        return earliest
     weights = sum(config.tenant_weights.get(tenant, 1.0) for tenant in book.tenants)
     weight = config.tenant_weights.get(request.tenant, 1.0) * config.class_weights.get(request.priority_class, 1.0)
-    return weights / max(1, live_denoisers) * own_s / weight
+    return ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight)

@@ -1,0 +1,73 @@
+"""Ranks: what is overtaken by what, and how tenants share."""
+
+import pytest
+
+from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
+from services.router.core.events import JobSubmitted, WorkerSeen
+from services.router.core.job import Stage
+from services.router.core.scheduler import Scheduler
+from tests.scenarios.virtual_clock import VirtualClock, request, worker
+
+POOLS = (PoolConfig(name="all", max_backlog_s=1e6, max_job_s=1e6),)
+
+
+def scheduler(policy: PolicyName = "stretch", denoisers: int = 1, **weights: float) -> Scheduler:
+    made = Scheduler(SchedulerConfig(policy=policy, pools=POOLS, tenant_weights=weights))
+    for info in (worker("e", Stage.ENCODE), worker("d", Stage.DECODE)):
+        made.handle(WorkerSeen(info), 0.0)
+    for index in range(denoisers):
+        made.handle(WorkerSeen(worker(f"n{index}", Stage.DENOISE)), 0.0)
+    return made
+
+
+def rank(it: Scheduler, now: float, denoise_s: float, **options: object) -> float:
+    return it.estimate_verdict(request("probe", denoise_s, **options), now).rank  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("fcfs", 100.0), ("pools", 100.0), ("sjf", 8.0), ("stretch", 140.0)])
+def test_the_rank_of_each_policy(policy: PolicyName, expected: float) -> None:
+    assert rank(scheduler(policy), 100.0, 8.0) == expected
+
+
+def test_time_never_runs_backwards() -> None:
+    it = scheduler("fcfs")
+    it.handle(JobSubmitted(request("a", 1.0)), 50.0)
+    assert rank(it, 10.0, 1.0) == 50.0
+
+
+def test_a_tenant_is_tagged_as_if_it_had_its_fair_share_of_the_fleet() -> None:
+    it = scheduler(denoisers=2, c=2.0)
+    for index in range(4):
+        it.handle(JobSubmitted(request(f"a{index}", 10.0, tenant="a")), 0.0)
+    own_s = 4 * 10.0
+    probe = {"tenant": "a"}
+    # They were tagged one after the other, and of them only those count that would rank ahead.
+    ranks = [it.job(f"a{index}").rank for index in range(4)]  # type: ignore[union-attr]
+    assert ranks == [50.0, 55.0, 60.0, 65.0]
+    assert rank(it, 0.0, 1.0, **probe) == 5.0
+    assert rank(it, 0.0, 100.0, **probe) == own_s * 1 / 2 + 500.0
+    # Another with work halves its share; one of weight 2 leaves it a third.
+    it.handle(JobSubmitted(request("b", 10.0, tenant="b")), 0.0)
+    assert rank(it, 0.0, 100.0, **probe) == own_s * 2 / 2 + 500.0
+    it.handle(JobSubmitted(request("c", 10.0, tenant="c")), 0.0)
+    assert rank(it, 0.0, 100.0, **probe) == own_s * 4 / 2 + 500.0
+    assert rank(it, 0.0, 100.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 500.0
+    assert rank(it, 0.0, 100.0, tenant="new") == 500.0
+
+
+def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
+    clock = VirtualClock(scheduler())
+    for index in range(1000):
+        clock.at(1.0, JobSubmitted(request(f"flood{index:04}", 2.0, tenant="flood")))
+    clock.at(2.0, JobSubmitted(request("single", 2.0, tenant="single")))
+    clock.run()
+    assert clock.waits["single"] <= 5 * 2.0
+    assert len(clock.finishes) == 1001
+
+
+def test_who_had_the_fleet_alone_owes_nothing_afterwards() -> None:
+    clock = VirtualClock(scheduler())
+    for index in range(50):
+        clock.at(1.0, JobSubmitted(request(f"{index}", 10.0, tenant="a")))
+    clock.run()
+    assert rank(clock.scheduler, 1000.0, 10.0, tenant="a") == rank(clock.scheduler, 1000.0, 10.0, tenant="b")
