@@ -144,10 +144,10 @@ async def measure_object_store(client: nats.NATS, exchange: Exchange) -> dict[st
 
 
 @contextmanager
-def server() -> Iterator[NatsServer]:
+def server(config: Path | None) -> Iterator[NatsServer]:
     """A nats-server with a file store that is thrown away afterwards."""
     with tempfile.TemporaryDirectory() as store_dir:
-        server = NatsServer(Path(store_dir))
+        server = NatsServer(Path(store_dir), config)
         server.start()
         try:
             yield server
@@ -195,8 +195,9 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m bench.exchange", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--server-config", type=Path, help="another nats.conf, to measure other settings of the server")
     options = parser.parse_args()
-    with server() as running:
+    with server(options.server_config) as running:
         report = asyncio.run(run(running.url))
     print(json.dumps(report) if options.json else render(report))
 

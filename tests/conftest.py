@@ -3,9 +3,15 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.natsd import NatsServer
+from tests.suite import RunningSuite, running_suite
 from triptych.exchange import Exchange, ExchangeConfig
+
+# A busy machine is no failure.
+settings.register_profile("triptych", deadline=None)
+settings.load_profile("triptych")
 
 
 @pytest.fixture(scope="module")
@@ -22,3 +28,10 @@ async def exchange(nats_server: NatsServer) -> AsyncIterator[Exchange]:
     """An open exchange on `nats_server`, with the default limits."""
     async with Exchange(ExchangeConfig(url=nats_server.url)) as exchange:
         yield exchange
+
+
+@pytest.fixture(scope="session")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSuite]:
+    """A whole suite, one worker a stage, shared by all tests: leave it as ready as you found it."""
+    with running_suite(tmp_path_factory.mktemp("suite")) as suite:
+        yield suite

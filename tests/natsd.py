@@ -11,8 +11,9 @@ from triptych.exchange.server import command_line, is_ready, listening_port
 class NatsServer:
     """A nats-server of the tests' own, on a free port. After `kill` or `stop`, `start` keeps port and store."""
 
-    def __init__(self, store_dir: Path) -> None:
+    def __init__(self, store_dir: Path, config: Path | None = None) -> None:
         self._store_dir = store_dir
+        self._config = config
         self._port: int | None = None
         self._process: subprocess.Popen[str] | None = None
 
@@ -22,7 +23,7 @@ class NatsServer:
 
     def start(self) -> None:
         """Start, and return when clients are served, as told by the server's log."""
-        command = command_line(self._store_dir, port=self._port)
+        command = command_line(self._store_dir, port=self._port, config=self._config)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         log = self._process.stderr
         assert log is not None

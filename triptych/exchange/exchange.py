@@ -17,7 +17,7 @@ from nats.js.kv import KeyValue
 from triptych.exchange.bundle import Bundle, Entry
 from triptych.exchange.codec import Encoded, decode, encode
 from triptych.exchange.config import ExchangeConfig
-from triptych.exchange.connection import Connection, ConnectionCounters
+from triptych.exchange.connection import NO_RESPONDERS_PAUSE_S, Connection, ConnectionCounters
 from triptych.exchange.digest import digest_of
 from triptych.exchange.errors import (
     BundleCorrupt,
@@ -187,9 +187,19 @@ class Exchange:
 
     async def _reconcile(self) -> None:
         try:
-            await reconcile(self._jetstream, self._config)
-        except nats.errors.Error as error:
-            raise ExchangeUnavailable(f"JetStream: {error}") from error
+            async with asyncio.timeout(self._config.connect_timeout_s):
+                await self._reconcile_until_possible()
+        except (TimeoutError, nats.errors.Error) as error:
+            raise ExchangeUnavailable(f"the NATS server's JetStream is not available {error}".rstrip()) from error
+
+    async def _reconcile_until_possible(self) -> None:
+        while True:
+            try:
+                await reconcile(self._jetstream, self._config)
+            except nats.js.errors.ServiceUnavailableError:
+                await asyncio.sleep(NO_RESPONDERS_PAUSE_S)
+            else:
+                return
 
     def _restore(self) -> None:
         """After a reconnection: a server that has lost its store has lost the streams as well."""

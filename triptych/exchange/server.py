@@ -38,13 +38,16 @@ def find_config() -> Path:
     raise FileNotFoundError("nats.conf is neither in the package nor in deploy/nats")
 
 
-def command_line(store_dir: Path, *, host: str = "127.0.0.1", port: int | None = None) -> list[str]:
-    """How to start a server that keeps its streams in `store_dir`; without a port it chooses a free one.
+def command_line(
+    store_dir: Path, *, host: str = "127.0.0.1", port: int | None = None, config: Path | None = None
+) -> list[str]:
+    """How to start a server that keeps its streams in `store_dir`.
 
-    Its log goes to standard error.
+    Without a port it chooses a free one; without a configuration it takes the repository's. Its log goes to standard
+    error. Raises FileNotFoundError when there is no binary or no configuration.
     """
     address = ["--addr", host, "--port", str(port if port else -1)]
-    return [str(find_nats_server()), "--config", str(find_config()), "--store_dir", str(store_dir), *address]
+    return [str(find_nats_server()), "--config", str(config or find_config()), "--store_dir", str(store_dir), *address]
 
 
 def listening_port(line: str) -> int | None:

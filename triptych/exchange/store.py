@@ -74,9 +74,10 @@ class Store:
         if answer.headers and "Nats-Subject" in answer.headers:
             data: bytes = answer.data
             return data
-        return await self._read_from_leader(connection, subject)
+        return await self.read_from_leader(connection, subject)
 
-    async def _read_from_leader(self, connection: Connection, subject: str) -> bytes | None:
+    async def read_from_leader(self, connection: Connection, subject: str) -> bytes | None:
+        """The last message of a subject as the stream's leader has it, or None; slower than `read`."""
         request = {"last_by_subj": subject}
         answer = await self._call(connection, f"STREAM.MSG.GET.{self.stream}", request)
         error = answer.get("error")

@@ -83,11 +83,14 @@ def _settings(spec: StreamSpec, config: ExchangeConfig) -> dict[str, Any]:
 async def reconcile(jetstream: JetStreamContext, config: ExchangeConfig) -> None:
     """Create the streams that are missing and bring the others to their configuration; safe to do at once by many.
 
-    Raises StreamConflict, naming the stream, when the server refuses a change.
+    Raises StreamConflict, naming the stream, when the server refuses a change; nats.js.errors.ServiceUnavailableError
+    while JetStream is not there.
     """
     for spec in stream_specs(config):
         try:
             await _reconcile_one(jetstream, _settings(spec, config))
+        except nats.js.errors.ServiceUnavailableError:
+            raise
         except nats.js.errors.APIError as error:
             raise StreamConflict(spec.name, error.description or str(error)) from error
 

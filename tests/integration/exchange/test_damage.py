@@ -3,7 +3,10 @@
 import pytest
 
 from tests.integration.exchange.payloads import MIB, bundle_of, subject
-from triptych.exchange import BundleCorrupt, BundleGone, Exchange
+from tests.natsd import NatsServer
+from triptych.exchange import BundleCorrupt, BundleGone, Exchange, ExchangeConfig
+from triptych.exchange.connection import Connection
+from triptych.exchange.store import Store
 from triptych.v1.tensor_pb2 import DataRef
 
 
@@ -21,6 +24,26 @@ async def test_a_missing_part_is_a_bundle_gone(exchange: Exchange, part: str) ->
     await exchange.jetstream.purge_stream("LATENTS", subject=subject(ref, part))
     with pytest.raises(BundleGone):
         await exchange.get(ref)
+
+
+async def test_a_miss_is_asked_again_of_the_leader(exchange: Exchange) -> None:
+    ref = await stored(exchange)
+    await exchange.delete(ref)
+    asked = await exchange.control.subscribe("$JS.API.STREAM.MSG.GET.LATENTS")
+    assert not await exchange.exists(ref)
+    assert subject(ref, "m").encode() in (await asked.next_msg(timeout=5)).data
+
+
+async def test_the_leader_has_the_same_message(nats_server: NatsServer, exchange: Exchange) -> None:
+    ref = await exchange.put("latents", bundle_of(2 * MIB))
+    await overwrite(exchange, ref, "1", b"")
+    connection = Connection(ExchangeConfig(url=nats_server.url), "test")
+    await connection.open()
+    store = Store("latents")
+    for part in ("0", "1", "m"):
+        place = subject(ref, part)
+        assert await store.read_from_leader(connection, place) == await store.read(connection, place) is not None
+    await connection.close()
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,12 @@ async def test_a_cancelled_put_leaves_nothing(nats_server: NatsServer) -> None:
     async with Exchange(ExchangeConfig(url=nats_server.url)) as exchange:
         assert await message_count(exchange, "conditioning") == before
     await watcher.close()
+
+
+async def test_messages_that_a_slow_subscriber_loses_are_counted(exchange: Exchange) -> None:
+    await exchange.control.subscribe("flood", pending_msgs_limit=1)
+    for _ in range(10):
+        await exchange.control.publish("flood", b"")
+    await exchange.control.flush()
+    assert exchange.counters["control"].slow_consumers > 0
+    assert exchange.connected

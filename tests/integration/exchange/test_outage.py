@@ -50,6 +50,28 @@ async def test_without_a_server_it_does_not_open(server: NatsServer) -> None:
     assert time.monotonic() - start < BOUND_S + SLACK_S
 
 
+async def test_without_jetstream_it_does_not_open(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.conf"
+    bare.write_text("max_payload: 8MB\n")
+    server = NatsServer(tmp_path, bare)
+    server.start()
+    with pytest.raises(ExchangeUnavailable, match="JetStream"):
+        async with Exchange(ExchangeConfig(url=server.url, connect_timeout_s=BOUND_S)):
+            pass
+    server.stop()
+
+
+async def test_a_server_for_small_messages_is_refused(tmp_path: Path) -> None:
+    small = tmp_path / "small.conf"
+    small.write_text("jetstream {}\n")
+    server = NatsServer(tmp_path, small)
+    server.start()
+    with pytest.raises(ExchangeUnavailable, match="max_payload"):
+        async with Exchange(ExchangeConfig(url=server.url)):
+            pass
+    server.stop()
+
+
 @pytest.mark.parametrize("byte_size", [100, 32 * MIB])
 async def test_while_the_server_is_down_everything_fails_in_time(
     server: NatsServer, impatient: Exchange, byte_size: int
