@@ -74,7 +74,7 @@ class CommandLines:
     def router(self, address: str | None, exchange_url: str) -> list[str]:
         """The router, on its earlier address if it had one."""
         own = ["--config", str(self._config.router_config.resolve())] if self._config.router_config else []
-        return [*self._service("router", "router", address or self._config.listen, exchange_url, own)]
+        return self._service("router", "router", address or self._config.listen, exchange_url, own)
 
     def worker(self, role: str, index: int, exchange_url: str) -> list[str]:
         """The worker number `index` of its role."""
@@ -84,7 +84,6 @@ class CommandLines:
             *("--worker_id", name),
             *("--device", devices[index % len(devices)]),
             *("--threads", str(self._threads(role))),
-            *("--drain_seconds", str(self._config.drain_s)),
         ]
         return self._service(role, name, "127.0.0.1:0", exchange_url, own)
 
@@ -97,6 +96,7 @@ class CommandLines:
             *("--address_file", str(self.address_file(name))),
             *("--catalog", str(self._config.catalog.resolve())),
             *("--log_level", self._config.log_level),
+            *("--drain_seconds", str(self._config.drain_s)),
             *("--exchange.url", exchange_url),
             *("--exchange.client_name", name),
             *self._config.flags.get(role, ()),

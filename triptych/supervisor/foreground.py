@@ -21,7 +21,7 @@ async def run_suite(
 ) -> None:
     """Start a suite, and drain it at the first SIGINT, SIGTERM or SIGHUP; the second kills what still drains.
 
-    Raises what `Suite.start` raises. No process is left when this returns.
+    `on_ending` is called at that first signal. Raises what `Suite.start` raises. No process is left when this returns.
     """
     suite = Suite(config, on_change=on_change)
     with _signals() as (first, second):
@@ -33,7 +33,8 @@ async def run_suite(
                 on_ready(suite)
                 await first.wait()
         finally:
-            on_ending()
+            if first.is_set():
+                on_ending()
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await starting

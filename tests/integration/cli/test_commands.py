@@ -1,0 +1,164 @@
+"""Each command against a whole suite."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.integration.cli import command
+from tests.suite import RunningSuite
+from triptych.cli.__main__ import main
+
+Run = Callable[..., tuple[int, str]]
+PROMPT = "a large red circle in the center on a white background"
+QUICK = ("--steps", "2", "--seed", "5")
+
+
+@pytest.fixture
+def run(
+    suite: RunningSuite,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Run:
+    """Runs a command beside the shared suite, in an empty folder: exit code and standard output."""
+    monkeypatch.setenv("TRIPTYCH_STATE", str(suite.state_dir))
+    monkeypatch.delenv("TRIPTYCH_ROUTER", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run_command(*arguments: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        return code, capsys.readouterr().out
+
+    return run_command
+
+
+@pytest.fixture
+def job(run: Run) -> str:
+    """The id of a job that has been made."""
+    code, out = run("generate", PROMPT, *QUICK, "--json")
+    assert code == 0
+    job_id: str = json.loads(out)["job"]["job_id"]
+    return job_id
+
+
+def test_generate_saves_a_picture(run: Run, tmp_path: Path) -> None:
+    assert run("generate", PROMPT, *QUICK, "-o", "one.png") == (0, "one.png\n")
+    with Image.open(tmp_path / "one.png") as picture:
+        assert (picture.format, picture.size) == ("PNG", (96, 96))
+
+
+def test_generate_saves_several_in_the_wanted_format(run: Run, tmp_path: Path) -> None:
+    code, out = run("generate", PROMPT, *QUICK, "--count", "2", "--size", "64x80", "-o", "two.webp", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["files"] == ["two-0.webp", "two-1.webp"]
+    assert [output["seed"] for output in told["job"]["outputs"]] == ["5", "6"]
+    for name in told["files"]:
+        with Image.open(tmp_path / name) as picture:
+            assert (picture.format, picture.size) == ("WEBP", (64, 80))
+
+
+def test_the_same_seed_makes_the_same_file(run: Run, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        run("generate", PROMPT, *QUICK, "-o", name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_submit_watch_and_download(run: Run, tmp_path: Path) -> None:
+    code, out = run("submit", PROMPT, *QUICK)
+    assert code == 0
+    job_id = out.strip()
+    code, out = run("watch", job_id, "--json")
+    assert code == 0
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [int(event["sequence"]) for event in events] == list(range(1, len(events) + 1))
+    assert "queued" in events[0]
+    assert "succeeded" in events[-1]
+    assert run("download", job_id, "-o", "got.png") == (0, "got.png\n")
+    with Image.open(tmp_path / "got.png") as picture:
+        assert picture.size == (96, 96)
+
+
+def test_a_repeated_submit_is_one_job(run: Run) -> None:
+    submit = ("submit", PROMPT, *QUICK, "--request-id", "once-more")
+    first, second = run(*submit), run(*submit)
+    assert first == second
+    code, _ = run("submit", "something else", "--request-id", "once-more")
+    assert code == 2
+
+
+def test_jobs_lists_the_newest_first(run: Run, job: str) -> None:
+    code, out = run("jobs", "--json", "--limit", "1")
+    assert code == 0
+    listed: list[dict[str, Any]] = json.loads(out)
+    assert [(entry["job_id"], entry["state"]) for entry in listed] == [(job, "JOB_STATE_SUCCEEDED")]
+    _, table = run("jobs", "--state", "succeeded")
+    assert table.splitlines()[1].startswith(job)
+
+
+def test_cancel_stops_a_job_and_leaves_an_ended_one(run: Run, job: str) -> None:
+    _, long_job = run("submit", PROMPT, "--steps", "100", "--count", "4")
+    code, out = run("cancel", long_job.strip())
+    assert (code, out) == (0, f"{long_job.strip()}: cancelled\n")
+    assert run("cancel", job) == (0, f"{job}: succeeded\n")
+    code, out = run("watch", long_job.strip(), "--json")
+    assert code == 1
+    assert "cancelled" in json.loads(out.splitlines()[-1])
+
+
+def test_estimate_prices_each_stage(run: Run) -> None:
+    code, out = run("estimate", PROMPT, "--steps", "10", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["verdict"]["admitted"]
+    assert told["estimate"]["forward_count"] == 20  # with guidance, two a step
+    _, text = run("estimate", PROMPT)
+    assert [line.split()[0] for line in text.splitlines()] == [
+        *("encode", "denoise", "decode", "total", "pool", "verdict")
+    ]
+
+
+def test_fleet_and_models(run: Run, suite: RunningSuite) -> None:
+    code, out = run("fleet", "--json")
+    assert code == 0
+    fleet = json.loads(out)
+    workers = {worker["worker_id"]: worker for worker in fleet["workers"]}
+    assert set(workers) == {"encoder-0", "denoiser-0", "decoder-0"}
+    assert workers["denoiser-0"]["address"] == suite.worker_address("denoiser-0")
+    assert sum(pool["worker_count"] for pool in fleet["pools"]) == 1
+    code, out = run("models", "--json")
+    assert code == 0
+    assert [model["name"] for model in json.loads(out)] == ["shapes"]
+    assert "denoiser-0" in run("fleet")[1]
+    assert "shapes" in run("models")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("generate", PROMPT, "--size", "7x7"), "INVALID_FIELD"),
+        (("generate", PROMPT, "--model", "absent"), "MODEL_UNKNOWN"),
+        (("generate", PROMPT, "--set", "no_such_input=1"), "INVALID_FIELD"),
+        (("watch", "01234567890123456789012345"), "JOB_UNKNOWN"),
+        (("cancel", "01234567890123456789012345"), "JOB_UNKNOWN"),
+    ],
+)
+def test_bad_input_is_status_2_with_its_reason(run: Run, arguments: tuple[str, ...], reason: str) -> None:
+    code, out = run(*arguments, "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["reason"] == reason
+
+
+def test_ctrl_c_cancels_the_job_and_says_so(suite: RunningSuite, run: Run) -> None:
+    with command.start("generate", PROMPT, "--steps", "100", "--count", "4", state_dir=suite.state_dir) as process:
+        job_id = command.read_until(process, ["denoising 1/"]).partition(":")[0]
+        command.press_ctrl_c(process)
+        _, told = process.communicate()
+    assert process.returncode == 1
+    assert f"job {job_id} is cancelled" in told
+    assert json.loads(run("jobs", "--state", "cancelled", "--json")[1])[0]["job_id"] == job_id

@@ -1,0 +1,128 @@
+"""A suite's life: up, down, the death of each process and of the supervisor, and the demo."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from PIL import Image
+
+from tests.integration.cli import command
+from tests.suite import RunningSuite
+from triptych.client import Client
+from triptych.client.local_suite import LocalSuite, lock_owner
+from triptych.v1 import job_pb2
+
+PROMPT = "a small blue star on the left on a black background"
+UP = ("up", "--listen", "127.0.0.1:0", "--device", "cpu", "--threads", "1", "--drain", "2")
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a suite that the tests of this module start and end, one after the other."""
+    folder = tmp_path_factory.mktemp("life") / "state"
+    yield folder
+    command.run("down", state_dir=folder)
+
+
+@pytest.fixture
+def detached(state_dir: Path) -> LocalSuite:
+    """The suite of that folder, running in the background."""
+    if lock_owner(state_dir) is None:
+        started = command.run(*UP, "--detach", "--json", state_dir=state_dir)
+        assert started.returncode == 0, started.stdout + started.stderr
+    suite = LocalSuite.read(state_dir)
+    assert suite is not None
+    return suite
+
+
+def processes(suite: LocalSuite) -> list[psutil.Process]:
+    """The supervisor and everything below it."""
+    supervisor = psutil.Process(suite.pid)
+    return [supervisor, *supervisor.children(recursive=True)]
+
+
+def test_a_detached_suite_is_found_and_makes_a_picture(detached: LocalSuite, state_dir: Path, tmp_path: Path) -> None:
+    assert set(detached.processes) == {"nats", "router", "encoder-0", "denoiser-0", "decoder-0"}
+    assert {process.pid for process in processes(detached)} == {detached.pid, *detached.processes.values()}
+    made = command.run(
+        *("generate", PROMPT, "--steps", "2", "-o", str(tmp_path / "x.png"), "--json"), state_dir=state_dir
+    )
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["files"] == [str(tmp_path / "x.png")]
+
+
+def test_a_second_suite_in_the_same_folder_is_refused(detached: LocalSuite, state_dir: Path) -> None:
+    for second in (command.run(*UP, state_dir=state_dir), command.run(*UP, "--detach", state_dir=state_dir)):
+        assert second.returncode == 2
+        assert f"its router is at {detached.address}; stop it: triptych down" in second.stderr
+    assert LocalSuite.read(state_dir) == detached
+
+
+def test_no_process_outlives_a_killed_supervisor(detached: LocalSuite, state_dir: Path) -> None:
+    everything = processes(detached)
+    everything[0].kill()
+    _, alive = psutil.wait_procs(everything, timeout=5)
+    assert not alive
+    assert LocalSuite.read(state_dir) is None
+
+
+def test_ctrl_c_drains_and_what_was_accepted_is_still_there(state_dir: Path) -> None:
+    with command.start(*UP, state_dir=state_dir) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert "router at" in ready
+        suite = LocalSuite.read(state_dir)
+        assert suite is not None
+        everything = processes(suite)[1:]
+        listed = command.run("jobs", "--json", state_dir=state_dir)
+        assert [job["spec"]["prompt"] for job in json.loads(listed.stdout)] == [PROMPT]
+        command.press_ctrl_c(process)
+        _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert "stopping" in told
+    _, alive = psutil.wait_procs(everything, timeout=0)
+    assert not alive
+    assert "worker_stopped" in (state_dir / "logs" / "denoiser-0.log").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("names", [("nats",), ("router",), ("encoder-0", "denoiser-0", "decoder-0")])
+async def test_what_is_killed_comes_back_and_jobs_go_on(suite: RunningSuite, names: tuple[str, ...]) -> None:
+    before = {name: suite.pid(name) for name in names}
+    async with Client(suite.address) as client:
+        spec = job_pb2.JobSpec(model="shapes", prompt=PROMPT, step_count=20, seed=1)
+        async for event in client.watch((await client.submit(spec)).job_id):
+            if event.WhichOneof("event") == "progress" and before:
+                for name in names:
+                    suite.kill(name)
+                before.clear()
+        assert event.WhichOneof("event") == "succeeded"
+    suite.wait_ready()
+    assert all(suite.pid(name) not in (None, before.get(name)) for name in names)
+
+
+def test_the_demo_makes_a_picture_and_leaves_nothing(tmp_path: Path) -> None:
+    with command.start("demo", "--json", "-o", str(tmp_path / "demo.png"), state_dir=tmp_path) as demo:
+        line = _service_ready(demo)
+        children = psutil.Process(demo.pid).children(recursive=True)
+        out, told = demo.communicate()
+    assert demo.returncode == 0, told
+    assert children, line
+    _, alive = psutil.wait_procs(children, timeout=0)
+    assert not alive
+    result = json.loads(out.splitlines()[-1])
+    assert result["total_s"] > result["start_s"] > 0
+    assert min(result[f"{stage}_s"] for stage in ("encode", "denoise", "decode")) > 0
+    with Image.open(tmp_path / "demo.png") as picture:
+        assert picture.size == (96, 96)
+
+
+def _service_ready(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        told = json.loads(line)
+        if told.get("service", "").startswith("decoder") and told["state"] == "ready":
+            return line
+    raise AssertionError("the demo ended before its decoder was ready")
