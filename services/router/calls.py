@@ -1,6 +1,7 @@
 """Calls to workers, and what their ends mean to the scheduler."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,9 +77,12 @@ class StageCalls:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def idle(self) -> None:
-        """Wait until no call is under way."""
-        await self._idle.wait()
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until no call is under way, so long at most; returns whether none is."""
+        if self._calls and timeout_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), timeout_s)
+        return not self._calls
 
     def start(self, job: LiveJob, start: StartTask) -> None:
         """Make the call that the scheduler asks for."""

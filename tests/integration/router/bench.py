@@ -15,7 +15,7 @@ from services.router.config import RouterConfig
 from services.router.router import Router
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer, Peer
 from triptych.errors import TriptychError, from_rpc_error
-from triptych.exchange import Exchange, ExchangeConfig
+from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import Job, JobEvent, JobSpec
@@ -24,7 +24,7 @@ from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
 CATALOG = Path(__file__).parents[3] / "models" / "models.toml"
 WAIT_S = 10.0
-CONFIG = RouterConfig(listen="127.0.0.1:0", catalog=CATALOG, worker_timeout_s=1.0, drain_seconds=5.0)
+CONFIG = RouterConfig(listen="127.0.0.1:0", catalog=CATALOG, worker_timeout_s=1.0, drain_seconds=0.0)
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -196,6 +196,3 @@ class Bench:
 def kinds(events: Sequence[JobEvent]) -> list[str]:
     """The events' kinds, progress left out."""
     return [kind for event in events if (kind := event.WhichOneof("event") or "") != "progress"]
-
-
-__all__ = ["CATALOG", "CONFIG", "Bench", "ExchangeConfig", "kinds", "spec"]

@@ -1,12 +1,22 @@
 """A router in this process, its NATS and its peers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.router.bench import Bench
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
+
+
+@pytest.fixture
+def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server for each test: a router takes up every job that it finds there."""
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

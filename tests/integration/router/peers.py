@@ -5,7 +5,8 @@ They put real bundles on the exchange, so that everything the router does with t
 
 import asyncio
 import itertools
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
@@ -44,6 +45,7 @@ from triptych.v1.worker_pb2 import (
 )
 
 BEAT_S = 0.2
+WAIT_S = 10.0
 PROFILE = ModelProfile(
     name="shapes",
     fingerprint="f" * 32,
@@ -65,30 +67,34 @@ _PROCESS = itertools.count()
 
 
 class Gate:
-    """Holds work at one place until opened, and tells when something has come there."""
+    """Lets work pass one place, all of it or so many times, and tells when something has come there."""
 
     def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self._open.set()
+        self._left = math.inf
         self._arrivals = 0
-        self._arrived = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     def close(self) -> None:
-        self._open.clear()
+        """Hold what comes from now on."""
+        self._left = 0
 
-    def open(self) -> None:
-        self._open.set()
+    async def open(self, times: float = math.inf) -> None:
+        """Let work pass so many times."""
+        async with self._changed:
+            self._left = times
+            self._changed.notify_all()
 
     async def pass_through(self) -> None:
-        async with self._arrived:
+        async with self._changed:
             self._arrivals += 1
-            self._arrived.notify_all()
-        await self._open.wait()
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: self._left > 0)
+            self._left -= 1
 
     async def reached(self, times: int = 1) -> None:
         """Wait until work has come here so many times in all."""
-        async with self._arrived:
-            await self._arrived.wait_for(lambda: self._arrivals >= times)
+        async with asyncio.timeout(WAIT_S), self._changed:
+            await self._changed.wait_for(lambda: self._arrivals >= times)
 
 
 class Peer:
@@ -106,14 +112,14 @@ class Peer:
         self.worker_id = worker_id
         self.gate = Gate()
         self.calls: list[Any] = []
-        self.cancelled: list[str] = []
+        self._cancelled: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.steps: Counter[str] = Counter()
         self.errors: list[TriptychError] = []
         self.profile = PROFILE
         self.beating = True
         self._exchange = exchange
         self._slots = slots
-        self._device_s = device_s
+        self.device_s = device_s
         self._sequence = 0
         self._state = WORKER_STATE_READY
         self._start_time = Timestamp(seconds=1_700_000_000 + next(_PROCESS))
@@ -147,6 +153,14 @@ class Peer:
         self._state = WORKER_STATE_DRAINING
         await self.beat()
 
+    async def cancelled(self, job_id: str) -> None:
+        """Wait until a call of this job was cancelled here."""
+        await asyncio.wait_for(self._cancelled[job_id].wait(), WAIT_S)
+
+    def calls_of(self, job_id: str) -> list[Any]:
+        """The requests that came for a job."""
+        return [request for request in self.calls if request.call.job_id == job_id]
+
     def register(self, server: Any) -> None:
         raise NotImplementedError
 
@@ -171,7 +185,7 @@ class Peer:
 
     def device_time(self) -> Duration:
         spent = Duration()
-        spent.FromNanoseconds(int(self._device_s * 1e9))
+        spent.FromNanoseconds(int(self.device_s * 1e9))
         return spent
 
     async def _beat_on(self) -> None:
@@ -202,7 +216,7 @@ class EncoderPeer(Peer, EncoderServiceServicer):
         try:
             await self.gate.pass_through()
         except asyncio.CancelledError:
-            self.cancelled.append(request.call.job_id)
+            self._cancelled[request.call.job_id].set()
             raise
         prompt = request.spec.prompt
         data = await self._exchange.put("conditioning", {"prompt_embeds": Entry(_tensor(prompt.encode()))})
@@ -233,7 +247,7 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
             async for response in self._steps(request):
                 yield response
         except (asyncio.CancelledError, GeneratorExit):
-            self.cancelled.append(request.call.job_id)
+            self._cancelled[request.call.job_id].set()
             raise
         yield DenoiseResponse(finished=DenoiseFinished(device_time=self.device_time()))
 
@@ -275,7 +289,7 @@ class DecoderPeer(Peer, DecoderServiceServicer):
         try:
             await self.gate.pass_through()
         except asyncio.CancelledError:
-            self.cancelled.append(request.call.job_id)
+            self._cancelled[request.call.job_id].set()
             raise
         if not await self._exchange.exists(request.latents.data):
             raise TriptychError(Reason.LATENTS_GONE, "the latents are gone")
