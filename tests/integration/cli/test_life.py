@@ -91,16 +91,16 @@ def test_ctrl_c_drains_and_what_was_accepted_is_still_there(state_dir: Path) -> 
 @pytest.mark.parametrize("names", [("nats",), ("router",), ("encoder-0", "denoiser-0", "decoder-0")])
 async def test_what_is_killed_comes_back_and_jobs_go_on(suite: RunningSuite, names: tuple[str, ...]) -> None:
     before = {name: suite.pid(name) for name in names}
+    doomed = list(names)
     async with Client(suite.address) as client:
         spec = job_pb2.JobSpec(model="shapes", prompt=PROMPT, step_count=20, seed=1)
         async for event in client.watch((await client.submit(spec)).job_id):
-            if event.WhichOneof("event") == "progress" and before:
-                for name in names:
-                    suite.kill(name)
-                before.clear()
+            while doomed and event.WhichOneof("event") == "progress":
+                suite.kill(doomed.pop())
         assert event.WhichOneof("event") == "succeeded"
+    assert not doomed
     suite.wait_ready()
-    assert all(suite.pid(name) not in (None, before.get(name)) for name in names)
+    assert all(suite.pid(name) not in (None, before[name]) for name in names)
 
 
 def test_the_demo_makes_a_picture_and_leaves_nothing(tmp_path: Path) -> None:
