@@ -10,11 +10,12 @@ from typing import Any, Self
 
 import grpc
 from google.protobuf.json_format import ParseDict
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.router.config import RouterConfig
 from services.router.router import Router
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer, Peer
-from triptych.errors import TriptychError, from_rpc_error
+from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.v1 import router_service_pb2 as pb
@@ -93,7 +94,7 @@ class Bench:
             DecoderPeer: self.decoders,
         }
         lists[type(peer)].append(peer)
-        await self.fleet_is({each.worker_id for each in self.peers if each.beating})
+        await self.fleet_has({peer.worker_id})
 
     async def start_router(self, config: RouterConfig = CONFIG, *, wait: bool = True) -> None:
         """Start a router and wait until it has all peers."""
@@ -106,7 +107,7 @@ class Bench:
             self._running.result()
         await self.connect(listening.result())
         if wait:
-            await self.fleet_is({peer.worker_id for peer in self.peers})
+            await self.fleet_has({peer.worker_id for peer in self.peers if peer.beating})
 
     async def connect(self, address: str) -> None:
         """Talk to the router at this address."""
@@ -116,10 +117,14 @@ class Bench:
         self._channel = open_channel(address)
 
     async def stop_router(self) -> int:
-        """Drain it as SIGTERM does; returns its exit status."""
+        """Close the client, then end the router; returns its exit status."""
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
+        return await self.end_router()
+
+    async def end_router(self) -> int:
+        """End it as SIGTERM does; returns its exit status."""
         if self._router is None or self._running is None:
             return 0
         self._router.end()
@@ -127,18 +132,34 @@ class Bench:
         self._router = None
         return status
 
-    async def fleet_is(self, worker_ids: set[str]) -> None:
-        """Wait until the router has exactly these workers, all ready."""
+    async def fleet_has(self, worker_ids: set[str]) -> None:
+        """Wait until the router has these workers, all ready."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 fleet = await self.stub.GetFleet(pb.GetFleetRequest())
                 ready = {worker.worker_id for worker in fleet.workers if worker.state == WORKER_STATE_READY}
-                if ready == worker_ids:
+                if ready >= worker_ids:
                     return
                 await asyncio.sleep(0.02)  # a pause between two calls
 
+    async def unready(self) -> None:
+        """Wait until the router's health is NOT_SERVING."""
+        stub: Any = health_pb2_grpc.HealthStub(self._channel)
+        async for answer in stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_S):
+            if answer.status == health_pb2.HealthCheckResponse.NOT_SERVING:
+                return
+
     async def submit(self, job: JobSpec | None = None, request_id: str = "") -> Job:
         return await self._ask(self.stub.SubmitJob, pb.SubmitJobRequest(spec=job or spec(), request_id=request_id))
+
+    async def try_submit(self, job: JobSpec, request_id: str) -> Job | None:
+        """None while the store does not answer."""
+        try:
+            return await self.submit(job, request_id)
+        except TriptychError as error:
+            if error.reason is not Reason.EXCHANGE_UNAVAILABLE:
+                raise
+            return None
 
     async def cancel(self, job_id: str) -> Job:
         return await self._ask(self.stub.CancelJob, pb.CancelJobRequest(job_id=job_id))

@@ -1,9 +1,11 @@
 """A router in this process, its NATS and its peers."""
 
+import io
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.integration.router.bench import Bench
 from tests.natsd import NatsServer
@@ -26,3 +28,11 @@ async def bench(nats_server: NatsServer, exchange: Exchange) -> AsyncIterator[Be
         await bench.start_peers()
         await bench.start_router()
         yield bench
+
+
+@pytest.fixture
+def red_png() -> bytes:
+    """A small picture."""
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), "red").save(file, "PNG")
+    return file.getvalue()

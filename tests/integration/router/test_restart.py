@@ -1,0 +1,167 @@
+"""Routers that are killed, ended, or taken over from: what was accepted is done, once."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.process import RouterProcess
+from tests.natsd import NatsServer
+from triptych.exchange import Exchange
+from triptych.v1.job_pb2 import JOB_STATE_QUEUED, JOB_STATE_SUCCEEDED, Job, JobEvent, JobRecord
+
+
+@pytest.fixture
+async def peers(nats_server: NatsServer, exchange: Exchange) -> AsyncIterator[Bench]:
+    """Peers with one slot each, and no router."""
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers(slots=1)
+        yield bench
+
+
+async def use(bench: Bench, router: RouterProcess) -> None:
+    """Talk to this router once it has all peers."""
+    await bench.connect(router.address)
+    await bench.fleet_has({peer.worker_id for peer in bench.peers})
+
+
+async def one_running_three_queued(bench: Bench) -> list[Job]:
+    """The first is held after two of its steps, the others wait with their conditioning made."""
+    await bench.denoiser.gate.open(2)
+    running = await bench.submit(request_id="running")
+    await bench.denoiser.gate.reached(3)
+    queued = [await bench.submit(spec(prompt=f"queued {index}", seed=20 + index)) for index in range(3)]
+    for job in queued:
+        await bench.until(job.job_id, "encoded")
+    return [running, *queued]
+
+
+async def recorded_latents(bench: Bench, job_id: str) -> None:
+    """Wait until the job's record names its latents."""
+    watcher = await (await bench.exchange.bucket("jobs")).watch(f"job.{job_id}")
+    async with asyncio.timeout(10):
+        async for entry in watcher:
+            if entry is not None and JobRecord.FromString(entry.value).latents:
+                break
+    await watcher.stop()
+
+
+def check_log(events: list[JobEvent]) -> None:
+    """Whole, in order, one end, and written by the routers one after the other."""
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert kinds(events).count("succeeded") == 1
+    assert kinds(events)[-1] == "succeeded"
+    assert kinds(events).count("output") == 1
+    epochs = [event.epoch for event in events]
+    assert epochs == sorted(epochs)
+
+
+async def test_killed_with_one_job_running_and_three_queued(
+    peers: Bench, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        jobs = await one_running_three_queued(peers)
+        seen = [event async for event in _some(peers, jobs[0].job_id, 4)]
+        await router.end(signal.SIGKILL)
+    await peers.denoiser.cancelled(jobs[0].job_id)
+    await peers.denoiser.gate.open()
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        logs = [await peers.events(job.job_id) for job in jobs]
+        for events in logs:
+            check_log(events)
+        assert logs[0][: len(seen)] == seen
+        assert [event.requeued.reason for event in logs[0] if event.HasField("requeued")] == ["ROUTER_LOST"]
+        assert [peers.denoiser.steps[job.job_id] for job in jobs] == [2 + 4, 4, 4, 4]
+        assert [await peers.download(job.job_id) for job in jobs] == [
+            b"output of 7",
+            b"output of 20",
+            b"output of 21",
+            b"output of 22",
+        ]
+        assert (await peers.submit(request_id="running")).job_id == jobs[0].job_id
+        assert (await peers.job(jobs[0].job_id)).attempt == 2
+
+
+async def test_killed_while_a_job_is_decoded(peers: Bench, nats_server: NatsServer, tmp_path: Path) -> None:
+    peers.decoder.gate.close()
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        job = await peers.submit()
+        await peers.decoder.gate.reached()
+        await recorded_latents(peers, job.job_id)
+        await router.end(signal.SIGKILL)
+    await peers.decoder.gate.open()
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        check_log(await peers.events(job.job_id))
+    assert peers.denoiser.steps[job.job_id] == 4  # its latents were there: no step ran twice
+
+
+async def test_ended_in_order(peers: Bench, nats_server: NatsServer, tmp_path: Path) -> None:
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        jobs = await one_running_three_queued(peers)
+        assert await router.end(signal.SIGTERM) == 0
+        assert not router.address_file.exists()
+    await peers.denoiser.gate.open()
+    async with RouterProcess(nats_server.url, tmp_path / "router") as router:
+        await use(peers, router)
+        for job in jobs:
+            check_log(await peers.events(job.job_id))
+    assert [peers.denoiser.steps[job.job_id] for job in jobs[1:]] == [4, 4, 4]
+
+
+async def test_a_drain_lets_what_runs_end_and_starts_nothing(bench: Bench) -> None:
+    await bench.stop_router()
+    await bench.start_router(replace(CONFIG, drain_seconds=5.0))
+    await bench.denoiser.gate.open(1)
+    running = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    queued = await bench.submit(spec(prompt="later"))
+    ending = asyncio.create_task(bench.end_router())
+    watching = asyncio.create_task(bench.events(running.job_id))
+    await bench.unready()
+    error = await bench.refusal(spec())
+    assert error.reason.name == "DRAINING"
+    await bench.denoiser.gate.open()
+    assert kinds(await watching)[-1] == "succeeded"
+    assert await ending == 0
+    assert not bench.denoiser.calls_of(queued.job_id)
+    await bench.start_router()
+    assert (await bench.job(running.job_id)).state == JOB_STATE_SUCCEEDED
+    check_log(await bench.events(queued.job_id))
+
+
+async def test_a_router_that_is_taken_over_from_stops(peers: Bench, nats_server: NatsServer, tmp_path: Path) -> None:
+    async with RouterProcess(nats_server.url, tmp_path / "first") as first:
+        await use(peers, first)
+        jobs = await one_running_three_queued(peers)
+        async with RouterProcess(nats_server.url, tmp_path / "second") as second:
+            await use(peers, second)
+            await peers.denoiser.gate.open()
+            for job in jobs:
+                check_log(await peers.events(job.job_id))
+            assert await first.ended() == 1
+        assert [line["why"] for line in first.log if line["event"] == "router_deposed"]
+
+
+async def test_an_accepted_job_is_in_the_store_before_the_answer(bench: Bench) -> None:
+    bench.encoder.gate.close()
+    job = await bench.submit()
+    bucket = await bench.exchange.bucket("jobs")
+    assert (await bucket.get(f"job.{job.job_id}")).value
+    assert job.state == JOB_STATE_QUEUED
+    assert job.last_sequence == 1
+
+
+async def _some(bench: Bench, job_id: str, count: int) -> AsyncIterator[JobEvent]:
+    async for event in bench.watch(job_id):
+        yield event
+        if event.sequence == count:
+            return

@@ -1,0 +1,171 @@
+"""Workers that die, drain, refuse, or find their input gone."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.peers import DenoiserPeer
+from tests.natsd import NatsServer
+from triptych.errors import Reason, TriptychError, Violation, from_status, invalid
+from triptych.exchange import Exchange
+from triptych.v1.job_pb2 import JOB_STATE_FAILED, Job
+
+FAST_RETRY = replace(CONFIG, scheduler=replace(CONFIG.scheduler, backoff_s=0.01))
+
+
+@pytest.fixture
+async def bench(nats_server: NatsServer, exchange: Exchange) -> object:
+    """As elsewhere, with hardly a pause between tries."""
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(FAST_RETRY)
+        yield bench
+
+
+async def failed(bench: Bench, job: Job) -> TriptychError:
+    """The error that a job ends with."""
+    events = await bench.events(job.job_id)
+    assert kinds(events)[-1] == "failed"
+    assert (await bench.job(job.job_id)).state == JOB_STATE_FAILED
+    return from_status(events[-1].failed.error)
+
+
+async def test_a_denoiser_dies_and_another_takes_over(bench: Bench) -> None:
+    await bench.denoiser.gate.open(2)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(3)
+    other = DenoiserPeer(bench.exchange, "denoiser-1")
+    await bench.denoiser.die()
+    await bench.add(other)
+    events = await bench.events(job.job_id)
+    assert kinds(events)[-4:] == ["stage_started", "stage_started", "output", "succeeded"]
+    assert [event.requeued.reason for event in events if event.HasField("requeued")] == ["WORKER_LOST"]
+    assert (await bench.job(job.job_id)).attempt == 2
+    assert other.steps[job.job_id] == 4
+
+
+async def test_a_silent_denoiser_is_lost_and_its_call_given_up(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    bench.denoiser.beating = False  # it hangs: its connection stays
+    other = DenoiserPeer(bench.exchange, "denoiser-1")
+    await bench.add(other)
+    await bench.denoiser.cancelled(job.job_id)
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert bench.denoiser.steps[job.job_id] == 1
+    assert other.steps[job.job_id] == 4
+
+
+async def test_a_worker_started_anew_under_its_old_name(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    await bench.denoiser.die()
+    again = DenoiserPeer(bench.exchange, "denoiser-0", listen=bench.denoiser.address)
+    await bench.add(again)
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert again.steps[job.job_id] == 4
+
+
+async def test_a_job_that_kills_its_workers_fails_in_the_end(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    for attempt in range(3):
+        victim = bench.denoisers[-1]
+        await victim.gate.reached(2)
+        await victim.die()
+        if attempt < 2:
+            peer = DenoiserPeer(bench.exchange, f"next-{attempt}")
+            await peer.gate.open(1)
+            await bench.add(peer)
+    assert (await failed(bench, job)).reason is Reason.TOO_MANY_ATTEMPTS
+
+
+async def test_conditioning_that_is_gone_is_made_again(bench: Bench) -> None:
+    bench.denoiser.errors.append(TriptychError(Reason.CONDITIONING_GONE, "gone"))
+    job = await bench.submit()
+    events = await bench.events(job.job_id)
+    assert kinds(events)[-1] == "succeeded"
+    assert len(bench.encoder.calls_of(job.job_id)) == 2
+    assert kinds(events).count("encoded") == 2
+
+
+async def test_latents_that_are_gone_are_made_again(bench: Bench) -> None:
+    bench.decoder.errors.append(TriptychError(Reason.LATENTS_GONE, "gone"))
+    job = await bench.submit(spec(output_count=2))
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert bench.denoiser.steps[job.job_id] in (8, 12)  # one output, or both, if it was told before the second
+    assert await bench.download(job.job_id, 1) == b"output of 8"
+
+
+@pytest.mark.parametrize("reason", [Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE, Reason.OUT_OF_MEMORY])
+async def test_what_may_pass_is_tried_again(bench: Bench, reason: Reason) -> None:
+    bench.denoiser.errors.append(TriptychError(reason, "not now"))
+    job = await bench.submit()
+    events = await bench.events(job.job_id)
+    assert kinds(events)[-1] == "succeeded"
+    assert [event.requeued.reason for event in events if event.HasField("requeued")] == [reason.name]
+
+
+async def test_a_decode_that_fails_is_tried_again(bench: Bench) -> None:
+    bench.decoder.errors.append(TriptychError(Reason.STAGE_FAILED, "a bad day"))
+    job = await bench.submit()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert bench.denoiser.steps[job.job_id] == 4
+
+
+async def test_a_job_fails_of_its_own_fault_at_once_and_alone(bench: Bench) -> None:
+    bench.encoder.errors.append(invalid(Violation("spec.extra.eta", "the block refuses it")))
+    job = await bench.submit()
+    error = await failed(bench, job)
+    assert error.reason is Reason.INVALID_FIELD
+    assert [violation.field for violation in error.violations] == ["spec.extra.eta"]
+    bench.denoiser.errors.append(TriptychError(Reason.STAGE_FAILED, "NaN in step 3"))
+    broken = await bench.submit()
+    error = await failed(bench, broken)
+    assert (error.reason, error.message) == (Reason.STAGE_FAILED, "NaN in step 3")
+    assert len(bench.denoiser.calls_of(broken.job_id)) == 1
+    assert kinds(await bench.events((await bench.submit()).job_id))[-1] == "succeeded"
+
+
+async def test_too_many_tries_fail_with_the_reason(bench: Bench) -> None:
+    bench.denoiser.errors += [TriptychError(Reason.OUT_OF_MEMORY, "out of memory")] * 3
+    error = await failed(bench, await bench.submit())
+    assert error.reason is Reason.TOO_MANY_ATTEMPTS
+    assert "OUT_OF_MEMORY" in error.message
+
+
+async def test_a_draining_worker_gets_nothing_new(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    await bench.denoiser.drain()
+    other = DenoiserPeer(bench.exchange, "denoiser-1")
+    await bench.add(other)
+    later = await bench.submit(spec(prompt="later"))
+    assert kinds(await bench.events(later.job_id))[-1] == "succeeded"
+    assert other.steps[later.job_id] == 4
+    await bench.denoiser.gate.open()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"  # what runs goes on
+    assert bench.denoiser.steps[job.job_id] == 4
+
+
+async def test_a_worker_that_says_draining_before_its_heartbeat_does(bench: Bench) -> None:
+    other = DenoiserPeer(bench.exchange, "denoiser-1")
+    bench.denoiser.beating = False
+    bench.denoiser.errors.append(TriptychError(Reason.DRAINING, "going down"))
+    job = await bench.submit()
+    await bench.until(job.job_id, "requeued")
+    await bench.add(other)
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert other.steps[job.job_id] == 4
+
+
+async def test_no_worker_is_said_at_once(nats_server: NatsServer, exchange: Exchange) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_router()
+        error = await bench.refusal(spec())
+        assert error.reason is Reason.NO_WORKER
+        assert error.retry_after_s is not None
