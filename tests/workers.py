@@ -1,11 +1,12 @@
 """Stage workers as real processes, for tests that talk to them directly."""
 
-import asyncio
+import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
+import nats.errors
 
 from triptych.exchange import Exchange
 from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
@@ -33,19 +34,19 @@ class WorkerProcess:
 
     async def ready(self, exchange: Exchange) -> WorkerHeartbeat:
         """The first heartbeat that says READY. Raises `RuntimeError` with the log if the process ends before."""
+        assert self._process is not None
         subscription = await exchange.control.subscribe(f"triptych.v1.heartbeat.*.{self.worker_id}")
+        deadline = time.monotonic() + READY_TIMEOUT_S
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                async for message in subscription.messages:
-                    beat = _parse(message.data)
-                    if beat is not None and beat.state == WORKER_STATE_READY:
+            while self._process.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(nats.errors.TimeoutError):
+                    beat = WorkerHeartbeat.FromString((await subscription.next_msg(timeout=1.0)).data)
+                    if beat.state == WORKER_STATE_READY:
                         self.address = beat.address
                         return beat
-        except TimeoutError:
-            raise RuntimeError(f"{self.worker_id} is not ready:\n{self.log.read_text()}") from None
         finally:
             await subscription.unsubscribe()
-        raise RuntimeError("the subscription ended")
+        raise RuntimeError(f"{self.worker_id} is not ready:\n{self.log.read_text()}")
 
     def terminate(self) -> int:
         """SIGTERM; the exit status."""
@@ -58,10 +59,3 @@ class WorkerProcess:
         assert self._process is not None
         self._process.kill()
         self._process.wait(timeout=10)
-
-
-def _parse(data: bytes) -> WorkerHeartbeat | None:
-    try:
-        return WorkerHeartbeat.FromString(data)
-    except DecodeError:
-        return None

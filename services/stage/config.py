@@ -24,8 +24,8 @@ class WorkerConfig:
     # Name of this worker, unique in the suite; by default made from stage, host and process id.
     worker_id: str | None = None
     catalog: Path = Path("models/models.toml")
-    # Names of the catalog's models to serve; empty: all.
-    models: tuple[str, ...] = ()
+    # Names of the catalog's models to serve, separated by commas; empty: all.
+    models: str = ""
     # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
     device: str = "auto"
     # CPU threads for torch; 0: as many as torch thinks best.

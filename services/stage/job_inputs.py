@@ -75,13 +75,14 @@ def _picture(index: int, attachment: Attachment, mode: str) -> Image.Image:
 
 
 def _typed(name: str, value: Any, param: Any) -> Any:
-    """JSON has one kind of number; a block that wants an int gets one."""
-    hint = str(param.type_hint)
-    wants_int = isinstance(param.default, int) if param.type_hint is None else "int" in hint and "float" not in hint
+    """JSON has one kind of number: a whole one is an int, unless the block says that it wants a float."""
     if isinstance(value, list):
         return [_typed(name, item, param) for item in value]
-    if isinstance(value, float) and wants_int and not isinstance(param.default, bool):
-        if not value.is_integer():
-            raise invalid(Violation(f"spec.extra.{name}", f"must be a whole number, is {value}"))
+    hint = str(param.type_hint or "")
+    if not isinstance(value, float) or "float" in hint or isinstance(param.default, float):
+        return value
+    if value.is_integer():
         return int(value)
+    if "int" in hint:
+        raise invalid(Violation(f"spec.extra.{name}", f"must be a whole number, is {value}"))
     return value

@@ -51,7 +51,8 @@ class WorkerHost:
     def read_catalog(self) -> None:
         """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
         catalog = Catalog.load(self.config.catalog)
-        for name in self.config.models or catalog.models:
+        names = [name.strip() for name in self.config.models.split(",") if name.strip()]
+        for name in names or catalog.models:
             if name not in catalog.models:
                 raise ValueError(f"models: {name!r} is not in {self.config.catalog}")
             self.models[name] = catalog.models[name]
