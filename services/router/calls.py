@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import structlog
@@ -46,6 +47,11 @@ class Call:
     def task(self) -> Task:
         return self.start.task
 
+    @property
+    def log(self) -> Any:
+        """A logger that knows the call. Not by context: reports run the scheduler, which acts on other jobs too."""
+        return log.bind(job_id=self.task.job_id, stage=self.task.stage.value, worker=self.worker.worker_id)
+
     def event(self, **kind: object) -> JobEvent:
         return JobEvent(attempt=self.start.attempt, **kind)  # type: ignore[arg-type]
 
@@ -64,7 +70,7 @@ class StageCalls:
         pricing: Pricing,
         recorders: Recorders,
         report: Callable[[Event], None],
-        on_deposed: Callable[[str], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self._config = config
         self._epoch = epoch
@@ -72,7 +78,7 @@ class StageCalls:
         self._pricing = pricing
         self._recorders = recorders
         self._report_event = report
-        self._on_deposed = on_deposed
+        self._give_up = give_up
         self._calls: dict[Task, Call] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -112,16 +118,15 @@ class StageCalls:
             self.stop(task)
 
     async def _run(self, call: Call) -> None:
-        with structlog.contextvars.bound_contextvars(job_id=call.job.job_id, stage=call.task.stage.value):
-            try:
-                event: Event | None = await self._perform(call)
-            except grpc.aio.AioRpcError as error:
-                event = await self._end_of(call, error)
-            except Exception:
-                log.exception("call_broke", worker=call.worker.worker_id)
-                error_ = TriptychError(Reason.INTERNAL, "An internal error; the router's log has it.")
-                call.job.error = to_status(error_)
-                event = TaskFailed(call.task, Reason.INTERNAL.name, error_.message, retryable=True, counts=True)
+        try:
+            event: Event | None = await self._perform(call)
+        except grpc.aio.AioRpcError as error:
+            event = await self._end_of(call, error)
+        except Exception:
+            call.log.exception("call_broken")
+            broken = TriptychError(Reason.INTERNAL, "An internal error; the router's log has it.")
+            call.job.error = to_status(broken)
+            event = TaskFailed(call.task, Reason.INTERNAL.name, broken.message, retryable=True, counts=True)
         if event is not None and self._calls.get(call.task) is call:
             self._drop(call)
             self._report_event(event)
@@ -202,12 +207,12 @@ class StageCalls:
     async def _end_of(self, call: Call, rpc_error: grpc.aio.AioRpcError) -> Event | None:
         """What a call's failure means to the scheduler; None if that has been told already."""
         error = from_rpc_error(rpc_error)
-        log.warning("call_failed", worker=call.worker.worker_id, reason=error.reason.name, message=error.message)
+        call.log.warning("call_failed", reason=error.reason.name, message=error.message)
         call.job.error = to_status(error)
         event, blow = judge(call.task, call.begun, rpc_error.code(), error)
         match blow:
             case Blow.DEPOSED:
-                self._on_deposed(f"a worker said: {error.message}")
+                self._give_up(f"a worker said: {error.message}")
                 return None
             case Blow.UNWILLING:
                 self._fleet.shun(call.worker.worker_id)

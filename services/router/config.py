@@ -29,6 +29,8 @@ class RouterConfig:
     max_streams: int = 4096
     # Outputs in memory at once, on their way to clients.
     max_downloads: int = 16
+    # Bytes of the attachments of jobs that are not over.
+    max_attachment_bytes: int = 256 * 1024 * 1024
     # Ended jobs kept in memory: so many, so long. Older ones are read from the store.
     max_ended_jobs: int = 1000
     ended_jobs_s: float = 900.0
@@ -46,6 +48,7 @@ class RouterConfig:
             "decode_timeout_s",
             "max_streams",
             "max_downloads",
+            "max_attachment_bytes",
             "max_ended_jobs",
             "ended_jobs_s",
         )

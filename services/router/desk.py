@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
+import structlog
+
 from services.router.config import RouterConfig
 from services.router.downloads import Downloads
 from services.router.driver import Driver
@@ -18,6 +20,8 @@ from services.router.store import JobStore
 from services.router.watch import Watch
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
+
+log = structlog.get_logger()
 
 _FLUSH_S = 2.0
 
@@ -34,18 +38,19 @@ class Desk:
         catalog: Catalog,
         exchange: Exchange,
         epoch: int,
-        on_deposed: Callable[[str], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self.epoch = epoch
+        self._give_up = give_up
         self.catalog = catalog
         self._exchange = exchange
         self._config = config
         events, records = EventStore(exchange), JobStore(exchange)
         pricing = Pricing(catalog)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
-        self._recorders = Recorders(events, records, epoch, self.jobs.end, on_deposed)
-        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, on_deposed)
-        self.intake = Intake(catalog, pricing, self.driver, self.jobs, self._recorders, records)
+        self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
+        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
+        self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records)
         self.watch = Watch(self.jobs, events, records)
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads)
@@ -54,7 +59,7 @@ class Desk:
 
     async def __aenter__(self) -> Self:
         await self._restore.run()
-        self._listening = asyncio.create_task(self.driver.fleet.run(self._exchange.control))
+        self._listening = asyncio.create_task(self._listen())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -65,6 +70,13 @@ class Desk:
             self._listening.cancel()
             await asyncio.wait([self._listening])
         await self.driver.fleet.close()
+
+    async def _listen(self) -> None:
+        try:
+            await self.driver.fleet.run(self._exchange.control)
+        except Exception:
+            log.exception("fleet_unheard")
+            self._give_up("heartbeats can no longer be heard")
 
     async def drain(self) -> None:
         """Take nothing new; let what runs go on for `drain_seconds`."""

@@ -43,12 +43,12 @@ class Driver:
         pricing: Pricing,
         jobs: JobTable,
         recorders: Recorders,
-        on_deposed: Callable[[str], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self.draining = False
         self.scheduler = Scheduler(config.scheduler)
         self.fleet = Fleet(config.worker_timeout_s, self.handle, self._drop_worker, pricing.learn)
-        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, on_deposed)
+        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()

@@ -40,6 +40,7 @@ RESERVED_INPUTS = frozenset(
     }
 )
 _SCALARS = {"float": "number_value", "int": "number_value", "bool": "bool_value", "str": "string_value"}
+_HINT_NOISE = frozenset({"None", "NoneType", "Optional", "Union", "class", "typing"})
 _KIND_NAMES = {"number_value": "a number", "bool_value": "true or false", "string_value": "text"}
 
 
@@ -71,7 +72,7 @@ def _refusal(key: str, value: Value, hints: dict[str, str]) -> str:
 
 def _wrong_kind(value: Value, hint: str) -> str:
     """Why a value cannot be what the block's hint asks for, as far as the hint is of plain types; "" if it may."""
-    words = set(re.findall(r"\w+", hint.replace("Optional", "None").replace("Union", ""))) - {"None", "class"}
+    words = set(re.findall(r"\w+", hint)) - _HINT_NOISE
     kind = value.WhichOneof("kind")
     if not words or not words <= _SCALARS.keys() or kind == "null_value":
         return ""

@@ -37,13 +37,14 @@ _PROBE_S = 1.0
 class KnownWorker:
     """A worker, its newest heartbeat and when it came (monotonic seconds), and the channel to it.
 
-    `shunned`: it said that it takes no work, which its next heartbeat is to tell too.
+    `shunned`: it said that it takes no work, which its next heartbeat is to tell too. `told`: what the scheduler knows.
     """
 
     heartbeat: WorkerHeartbeat
     heard_s: float
     channel: grpc.aio.Channel
     shunned: bool = False
+    told: WorkerInfo | None = None
 
     @property
     def worker_id(self) -> str:
@@ -134,14 +135,14 @@ class Fleet:
             known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
         for model in beat.models:
             self._learn(model.profile)
-        self._report(WorkerSeen(known.info()))
+        self._tell(known)
 
     def shun(self, worker_id: str) -> None:
         """The worker refused work because it drains: give it none, at least until its next heartbeat."""
         known = self._workers.get(worker_id)
         if known is not None and not known.shunned:
             known.shunned = True
-            self._report(WorkerSeen(known.info()))
+            self._tell(known)
 
     def lose(self, worker_id: str, why: str) -> None:
         """The worker is gone. It is known again with its next heartbeat, if there is one."""
@@ -168,6 +169,12 @@ class Fleet:
         finally:
             await channel.close()
         return True
+
+    def _tell(self, known: KnownWorker) -> None:
+        info = known.info()
+        if info != known.told:
+            known.told = info
+            self._report(WorkerSeen(info))
 
     def _miss(self) -> None:
         oldest_s = monotonic() - self._timeout_s

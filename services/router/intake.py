@@ -8,6 +8,7 @@ from hashlib import blake2b
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from services.router.config import RouterConfig
 from services.router.core.actions import Verdict
 from services.router.core.estimator import Estimate
 from services.router.core.events import JobSubmitted
@@ -15,7 +16,7 @@ from services.router.core.job import JobRequest
 from services.router.driver import Driver
 from services.router.durable import Conflict
 from services.router.ids import check_request_id, new_job_id
-from services.router.jobs import JobTable, LiveJob
+from services.router.jobs import JobTable, LiveJob, attachment_bytes
 from services.router.pricing import Pricing, estimate_message
 from services.router.recorder import Recorders
 from services.router.store import SCHEMA_VERSION, JobStore
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 TENANT = "default"
 _MAX_SPEC_BYTES = 3_500_000
 _NO_WORKER_RETRY_S = 2.0
+_NO_ROOM_RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Intake:
 
     def __init__(
         self,
+        config: RouterConfig,
         catalog: Catalog,
         pricing: Pricing,
         driver: Driver,
@@ -66,6 +69,7 @@ class Intake:
         recorders: Recorders,
         records: JobStore,
     ) -> None:
+        self._max_attachment_bytes = config.max_attachment_bytes
         self._catalog = catalog
         self._pricing = pricing
         self._driver = driver
@@ -91,6 +95,8 @@ class Intake:
         taking = asyncio.get_running_loop().create_task(self._take(spec, request_id, digest))
         self._underway[key] = taking
         taking.add_done_callback(lambda _: self._underway.pop(key))
+        # Whoever awaits it may have gone.
+        taking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(taking)
 
     async def judge(self, spec: JobSpec) -> tuple[Estimate, Verdict]:
@@ -102,6 +108,11 @@ class Intake:
     def _check_open(self) -> None:
         if self._driver.draining:
             raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+
+    def _check_room(self, spec: JobSpec) -> None:
+        if self._jobs.attachment_bytes + attachment_bytes(spec) > self._max_attachment_bytes:
+            why = "The attachments of waiting jobs take all the room there is; try again later."
+            raise TriptychError(Reason.QUEUE_FULL, why, retry_after_s=_NO_ROOM_RETRY_S)
 
     async def _take(self, spec: JobSpec, request_id: str, digest: bytes) -> Job:
         known = await self._known(request_id, digest) if request_id else None
@@ -160,6 +171,7 @@ class Intake:
     def _admit(self, priced: Priced, request_id: str, digest: bytes) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
         self._check_open()
+        self._check_room(priced.spec)
         now = Timestamp()
         now.GetCurrentTime()
         request = priced.request(new_job_id(now.ToNanoseconds() / 1e9))

@@ -88,12 +88,21 @@ class LiveJob:
         return next((each for each in self.record.latents if each.output_index == output_index), None)
 
 
+def attachment_bytes(spec: JobSpec) -> int:
+    """What a spec's attachments take."""
+    return sum(len(attachment.data) for attachment in spec.attachments)
+
+
 class JobTable:
-    """Jobs by id. Of those that are over the newest `max_ended` are kept, for `ended_s` seconds."""
+    """Jobs by id. Of those that are over the newest `max_ended` are kept, for `ended_s` seconds.
+
+    `attachment_bytes` is what the attachments of the others take.
+    """
 
     def __init__(self, max_ended: int, ended_s: float) -> None:
         self._max_ended = max_ended
         self._ended_s = ended_s
+        self.attachment_bytes = 0
         self._live: dict[str, LiveJob] = {}
         self._ended: OrderedDict[str, tuple[float, LiveJob]] = OrderedDict()
         self._by_request: dict[tuple[str, str], LiveJob] = {}
@@ -104,6 +113,7 @@ class JobTable:
 
     def add(self, job: LiveJob) -> None:
         self._live[job.job_id] = job
+        self.attachment_bytes += attachment_bytes(job.spec)
         if job.record.request_id:
             self._by_request[job.job.tenant, job.record.request_id] = job
 
@@ -119,14 +129,21 @@ class JobTable:
 
     def end(self, job: LiveJob) -> None:
         """The job is over and its record says so: it may be forgotten."""
-        if self._live.pop(job.job_id, None) is not None:
+        if self._drop(job):
+            job.spec = job.job.spec
             self._ended[job.job_id] = (monotonic(), job)
         self._evict()
 
     def remove(self, job: LiveJob) -> None:
         """The job was not accepted after all."""
-        self._live.pop(job.job_id, None)
+        self._drop(job)
         self._forget_request(job)
+
+    def _drop(self, job: LiveJob) -> bool:
+        if self._live.pop(job.job_id, None) is None:
+            return False
+        self.attachment_bytes -= attachment_bytes(job.spec)
+        return True
 
     def _evict(self) -> None:
         oldest_s = monotonic() - self._ended_s

@@ -26,7 +26,7 @@ _RETRY_S = (0.1, 0.5, 2.0)
 class Recorder:
     """One job's writer. What cannot be written now is tried again, until it can or another router has written.
 
-    `on_over` is called when the job's end is recorded, `on_deposed` when another router writes this job.
+    `on_over` is called when the job's end is recorded, `give_up` when another router writes this job.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Recorder:
         records: JobStore,
         epoch: int,
         on_over: Callable[[LiveJob], None],
-        on_deposed: Callable[[str], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self._job = job
         self._events = events
         self._records = records
         self._epoch = epoch
         self._on_over = on_over
-        self._on_deposed = on_deposed
+        self._give_up = give_up
         self._queue: deque[JobEvent] = deque()
         self._throttle = ProgressThrottle(_PROGRESS_INTERVAL_S)
         self._accepted: asyncio.Future[None] | None = None
@@ -180,7 +180,7 @@ class Recorder:
             self._accepted.set_exception(error)
         if isinstance(error, Conflict):
             if self._opened:
-                self._on_deposed(f"another router has written {error}")
+                self._give_up(f"another router has written {error}")
             else:
                 await self._withdraw()
             return False
@@ -263,19 +263,19 @@ class Recorders:
         records: JobStore,
         epoch: int,
         on_over: Callable[[LiveJob], None],
-        on_deposed: Callable[[str], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self._events = events
         self._records = records
         self._epoch = epoch
         self._on_over = on_over
-        self._on_deposed = on_deposed
+        self._give_up = give_up
         self._recorders: dict[str, Recorder] = {}
 
     def of(self, job: LiveJob) -> Recorder:
         recorder = self._recorders.get(job.job_id)
         if recorder is None:
-            recorder = Recorder(job, self._events, self._records, self._epoch, self._over, self._on_deposed)
+            recorder = Recorder(job, self._events, self._records, self._epoch, self._over, self._give_up)
             self._recorders[job.job_id] = recorder
         return recorder
 

@@ -32,14 +32,14 @@ class Router:
         self._config = config
         self._on_ready = on_ready
         self._ending = asyncio.Event()
-        self._deposed = False
+        self._gave_up = False
 
     def end(self) -> None:
         """Take nothing new, let what runs go on for a while, then stop."""
         self._ending.set()
 
     async def run(self) -> int:
-        """Serve until asked to end: 0; or until another router has taken over: 1.
+        """Serve until asked to end: 0; or until another router has taken over, or this one is broken: 1.
 
         Raises ConfigError for a bad catalog, OSError if the address is taken, ExchangeError if NATS cannot be used.
         """
@@ -50,13 +50,13 @@ class Router:
             await server.start(service.register)
             address = self._config.advertise or server.address
             try:
-                with _address_file(self._config.address_file, address):
+                with _address_file(self._config.address_file, server.address):
                     log.info("router_listening", address=server.address)
                     await self._serve(catalog, exchange, server, service, address)
             finally:
                 await server.stop(_STOP_GRACE_S)
-        log.info("router_stopped", deposed=self._deposed)
-        return 1 if self._deposed else 0
+        log.info("router_stopped", gave_up=self._gave_up)
+        return 1 if self._gave_up else 0
 
     async def _serve(
         self, catalog: Catalog, exchange: Exchange, server: RpcServer, service: RouterServer, address: str
@@ -64,7 +64,7 @@ class Router:
         leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
         epoch = await leadership.take()
         with structlog.contextvars.bound_contextvars(epoch=epoch):
-            async with Desk(self._config, catalog, exchange, epoch, self._depose) as desk:
+            async with Desk(self._config, catalog, exchange, epoch, self._give_up) as desk:
                 service.desk = desk
                 keeping = asyncio.create_task(self._keep(leadership))
                 health = asyncio.create_task(_tell_health(server, exchange))
@@ -75,18 +75,22 @@ class Router:
                 health.cancel()
                 await asyncio.wait([keeping, health])
                 await server.set_serving(False)
-                if not self._deposed:
+                if not self._gave_up:
                     log.info("router_draining")
                     await desk.drain()
 
-    def _depose(self, why: str) -> None:
-        if not self._deposed:
-            log.error("router_deposed", why=why)
-        self._deposed = True
+    def _give_up(self, why: str) -> None:
+        if not self._gave_up:
+            log.error("router_gave_up", why=why)
+        self._gave_up = True
         self._ending.set()
 
     async def _keep(self, leadership: Leadership) -> None:
-        self._depose(await leadership.keep())
+        try:
+            self._give_up(await leadership.keep())
+        except Exception:
+            log.exception("leadership_unkept")
+            self._give_up("the leadership can no longer be kept")
 
 
 async def _tell_health(server: RpcServer, exchange: Exchange) -> None:

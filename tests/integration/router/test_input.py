@@ -137,3 +137,18 @@ async def test_streams_are_bounded(two_streams: Bench) -> None:
     for watch in watching:
         assert [event async for event in watch][-1].HasField("succeeded")
     assert await bench.events(job.job_id)
+
+
+async def test_attachments_that_wait_are_bounded(nats_server: NatsServer, exchange: Exchange, red_png: bytes) -> None:
+    job = spec()
+    job.attachments.add(role=1, media_type="image/png", data=red_png)
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, max_attachment_bytes=len(red_png) * 2 - 1))
+        bench.encoder.gate.close()
+        first = await bench.submit(job)
+        assert (await bench.refusal(job)).reason is Reason.QUEUE_FULL
+        await bench.submit()
+        await bench.encoder.gate.open()
+        await bench.events(first.job_id)
+        await bench.events((await bench.submit(job)).job_id)

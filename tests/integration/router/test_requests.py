@@ -51,37 +51,35 @@ async def test_without_an_id_each_call_is_a_job(bench: Bench) -> None:
     assert (await bench.submit()).job_id != (await bench.submit()).job_id
 
 
-@pytest.mark.parametrize("request_id", ["a b", "a.b", "*", ">", "x" * 65, "é", "a/b"])
-async def test_a_malformed_request_id_is_refused(bench: Bench, request_id: str) -> None:
-    error = await bench.refusal(spec(), request_id)
-    assert [violation.field for violation in error.violations] == ["request_id"]
+async def test_malformed_request_ids_are_refused(bench: Bench) -> None:
+    for request_id in ("a b", "a.b", "*", ">", "x" * 65, "é", "a/b"):
+        error = await bench.refusal(spec(), request_id)
+        assert [violation.field for violation in error.violations] == ["request_id"]
 
 
-@pytest.mark.parametrize(
-    "job_id", ["", "*", ">", "a.b", "../etc", "ABCDEFGHJKMNPQRSTVWXYZ0123", "0" * 25, "0" * 27, "0" * 26 + "\n"]
-)
-async def test_malformed_job_ids_are_refused_everywhere(bench: Bench, job_id: str) -> None:
-    calls = [
-        bench.stub.GetJob(pb.GetJobRequest(job_id=job_id)),
-        bench.stub.CancelJob(pb.CancelJobRequest(job_id=job_id)),
-        bench.stub.WatchJob(pb.WatchJobRequest(job_id=job_id)).read(),
-        bench.stub.DownloadOutput(pb.DownloadOutputRequest(job_id=job_id)).read(),
-    ]
-    for call in calls:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+MALFORMED = ("", "*", ">", "a.b", "../etc", "ABCDEFGHJKMNPQRSTVWXYZ0123", "0" * 25, "0" * 27, "0" * 26 + "\n")
+
+
+async def test_malformed_job_ids_are_refused_everywhere(bench: Bench) -> None:
+    for job_id in MALFORMED:
+        assert await codes(bench, job_id) == {grpc.StatusCode.INVALID_ARGUMENT}
 
 
 async def test_unknown_jobs_are_said_to_be_unknown(bench: Bench) -> None:
-    job_id = "0" * 26
+    assert await codes(bench, "0" * 26) == {grpc.StatusCode.NOT_FOUND}
+
+
+async def codes(bench: Bench, job_id: str) -> set[grpc.StatusCode]:
+    """What each call that names a job answers."""
     calls = [
         bench.stub.GetJob(pb.GetJobRequest(job_id=job_id)),
         bench.stub.CancelJob(pb.CancelJobRequest(job_id=job_id)),
         bench.stub.WatchJob(pb.WatchJobRequest(job_id=job_id)).read(),
         bench.stub.DownloadOutput(pb.DownloadOutputRequest(job_id=job_id)).read(),
     ]
+    found = set()
     for call in calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        found.add(caught.value.code())
+    return found

@@ -148,7 +148,7 @@ async def test_a_router_that_is_taken_over_from_stops(peers: Bench, nats_server:
             for job in jobs:
                 check_log(await peers.events(job.job_id))
             assert await first.ended() == 1
-        assert [line["why"] for line in first.log if line["event"] == "router_deposed"]
+        assert [line["why"] for line in first.log if line["event"] == "router_gave_up"]
 
 
 async def test_an_accepted_job_is_in_the_store_before_the_answer(bench: Bench) -> None:

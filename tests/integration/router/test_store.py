@@ -1,0 +1,207 @@
+"""Records, logs and leadership over a real server."""
+
+import asyncio
+
+import pytest
+
+from services.router.core.job import JobRequest, StageSeconds
+from services.router.durable import Conflict
+from services.router.events import EventStore
+from services.router.ids import new_job_id
+from services.router.jobs import LiveJob
+from services.router.leadership import Leadership
+from services.router.recorder import Recorder
+from services.router.store import SCHEMA_VERSION, JobStore
+from triptych.exchange import Exchange
+from triptych.v1.job_pb2 import (
+    JOB_STATE_SUCCEEDED,
+    Job,
+    JobEvent,
+    JobQueued,
+    JobRecord,
+    JobSpec,
+    JobSucceeded,
+    Progress,
+)
+
+
+def event(job_id: str, sequence: int) -> JobEvent:
+    return JobEvent(job_id=job_id, sequence=sequence, progress=Progress(step=sequence))
+
+
+def record(job_id: str) -> JobRecord:
+    return JobRecord(schema_version=SCHEMA_VERSION, job=Job(job_id=job_id, tenant="default"), epoch=1)
+
+
+async def test_only_one_can_append_after_an_event(exchange: Exchange) -> None:
+    events, job_id = EventStore(exchange), new_job_id(1.0)
+    first = await events.append(event(job_id, 1), 0)
+    second = await events.append(event(job_id, 2), first)
+    for stale in (0, first):
+        with pytest.raises(Conflict):
+            await events.append(event(job_id, 3), stale)
+    await events.append(event(new_job_id(2.0), 1), 0)
+    last = await events.last(job_id)
+    assert last is not None
+    assert (last.revision, last.event.sequence) == (second, 2)
+    assert await events.last(new_job_id(3.0)) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 300])
+async def test_a_log_is_read_whole_whatever_its_length(exchange: Exchange, count: int) -> None:
+    events, job_id, other = EventStore(exchange), new_job_id(1.0), new_job_id(2.0)
+    revision = noise = 0
+    revisions = []
+    for sequence in range(1, count + 1):
+        revision = await events.append(event(job_id, sequence), revision)
+        revisions.append(revision)
+        noise = await events.append(event(other, sequence), noise)
+    read = [stored async for stored in events.read(job_id)]
+    assert [stored.event.sequence for stored in read] == list(range(1, count + 1))
+    assert [stored.revision for stored in read] == revisions
+    if count:
+        assert [stored async for stored in events.read(job_id, revisions[-1])] == []
+        assert [stored.event.sequence async for stored in events.read(job_id, revisions[0])] == list(
+            range(2, count + 1)
+        )
+
+
+async def test_records_are_written_by_their_last_writer_only(exchange: Exchange) -> None:
+    store, job_id = JobStore(exchange), new_job_id(1.0)
+    assert await store.read(job_id) is None
+    first = await store.write(record(job_id), 0)
+    with pytest.raises(Conflict):
+        await store.write(record(job_id), 0)
+    second = await store.write(record(job_id), first)
+    with pytest.raises(Conflict):
+        await store.write(record(job_id), first)
+    stored = await store.read(job_id)
+    assert stored is not None
+    assert stored.revision == second
+    await store.forget(job_id)
+    assert await store.read(job_id) is None
+
+
+async def test_job_ids_are_listed_newest_first_and_nothing_else_is(exchange: Exchange) -> None:
+    store = JobStore(exchange)
+    assert await store.job_ids() == []
+    ids = [new_job_id(float(second)) for second in (5, 1, 3)]
+    for job_id in ids:
+        await store.write(record(job_id), 0)
+        await store.write_spec(job_id, JobSpec(prompt="x"))
+    await store.claim("default", "mine", record(ids[0]))
+    assert await store.job_ids() == sorted(ids, reverse=True)
+    assert [stored.record.job.job_id async for stored in store.read_all(ids)] == ids
+
+
+async def test_a_request_is_claimed_once(exchange: Exchange) -> None:
+    store, mine, theirs = JobStore(exchange), record(new_job_id(1.0)), record(new_job_id(2.0))
+    assert await store.claimed("default", "id") is None
+    await store.claim("default", "id", mine)
+    with pytest.raises(Conflict):
+        await store.claim("default", "id", theirs)
+    claimed = await store.claimed("default", "id")
+    assert claimed is not None
+    assert claimed.record.job.job_id == mine.job.job_id
+
+
+class Recorded:
+    """A recorder and what it tells."""
+
+    def __init__(self, exchange: Exchange, request_id: str = "", epoch: int = 1) -> None:
+        job_id = new_job_id(1.0)
+        made = record(job_id)
+        made.request_id = request_id
+        request = JobRequest(job_id, "default", "m", "standard", StageSeconds(1, 1, 1))
+        self.job = LiveJob(made, JobSpec(), request)
+        self.over: list[LiveJob] = []
+        self.deposed: list[str] = []
+        self.events, self.store = EventStore(exchange), JobStore(exchange)
+        self.recorder = Recorder(self.job, self.events, self.store, epoch, self.over.append, self.deposed.append)
+
+
+async def test_nothing_is_written_after_the_end(exchange: Exchange) -> None:
+    it = Recorded(exchange)
+    await it.recorder.accept(JobEvent(queued=JobQueued()))
+    for step in range(50):
+        it.recorder.progress(Progress(step=step, fraction=step / 100))
+    it.recorder.write(JobEvent(succeeded=JobSucceeded()))
+    it.recorder.write(JobEvent(progress=Progress(step=99)))
+    it.recorder.progress(Progress(step=100, fraction=1.0))
+    await it.recorder.settle()
+    read = [stored.event async for stored in it.events.read(it.job.job_id)]
+    assert [each.WhichOneof("event") for each in read] == ["queued", "progress", "progress", "succeeded"]
+    assert [each.sequence for each in read] == [1, 2, 3, 4]
+    assert read[2].progress.step == 49  # the newest that was held
+    assert it.over == [it.job]
+    stored = await it.store.read(it.job.job_id)
+    assert stored is not None
+    assert stored.record.job.state == JOB_STATE_SUCCEEDED
+    assert stored.record.job.last_sequence == 4
+
+
+async def test_another_routers_event_deposes(exchange: Exchange) -> None:
+    it = Recorded(exchange)
+    await it.recorder.accept(JobEvent(queued=JobQueued()))
+    await it.events.append(event(it.job.job_id, 2), it.job.log_revision)
+    it.recorder.write(JobEvent(succeeded=JobSucceeded()))
+    await it.recorder.settle()
+    assert it.deposed
+    assert not it.over
+    assert [stored.event.sequence async for stored in it.events.read(it.job.job_id)] == [1, 2]
+
+
+async def test_an_event_whose_answer_was_lost_is_not_written_twice(exchange: Exchange) -> None:
+    it = Recorded(exchange)
+    await it.recorder.accept(JobEvent(queued=JobQueued()))
+    it.job.log_revision = 0  # as if the answer to it had never come
+    it.job.record.job.last_sequence = 0
+    [first] = [stored.event async for stored in it.events.read(it.job.job_id)]
+    assert await it.recorder._own_revision(first) > 0
+    with pytest.raises(Conflict):
+        await it.recorder._own_revision(event(it.job.job_id, 1))
+
+
+async def test_a_claimed_request_leaves_no_second_job(exchange: Exchange) -> None:
+    first, second = Recorded(exchange, "same"), Recorded(exchange, "same")
+    await first.recorder.accept(JobEvent(queued=JobQueued()))
+    with pytest.raises(Conflict):
+        await second.recorder.accept(JobEvent(queued=JobQueued()))
+    await second.recorder.settle()
+    assert await second.store.read(second.job.job_id) is None
+    assert [stored async for stored in second.events.read(second.job.job_id)] == []
+    assert not second.deposed
+
+
+async def test_a_claim_without_a_job_is_taken_over(exchange: Exchange) -> None:
+    """Its router died between the two."""
+    it = Recorded(exchange, "orphan")
+    await it.store.claim("default", "orphan", record(new_job_id(9.0)))
+    await it.recorder.accept(JobEvent(queued=JobQueued()))
+    claimed = await it.store.claimed("default", "orphan")
+    assert claimed is not None
+    assert claimed.record.job.job_id == it.job.job_id
+
+
+async def test_each_leader_has_a_higher_epoch_and_the_old_one_learns(exchange: Exchange) -> None:
+    old = Leadership(exchange, "old:1", ttl_s=0.4)
+    first = await old.take()
+    keeping = asyncio.create_task(old.keep())
+    second = await Leadership(exchange, "new:1", ttl_s=10.0).take()
+    assert second > first
+    assert "taken over" in await asyncio.wait_for(keeping, 5)
+
+
+async def test_a_leader_keeps_its_place_beyond_the_keys_life(exchange: Exchange) -> None:
+    bucket = await exchange.bucket("leader")
+    leader = Leadership(exchange, "here:1", ttl_s=0.2)
+    epoch = await leader.take()
+    keeping = asyncio.create_task(leader.keep())
+    watcher = await bucket.watchall()
+    async with asyncio.timeout(5):
+        async for entry in watcher:
+            if entry is not None and (entry.revision or 0) >= epoch + 3:
+                break
+    await watcher.stop()
+    assert not keeping.done()
+    keeping.cancel()
