@@ -109,7 +109,7 @@ def test_a_job_that_kills_its_worker_takes_no_other_with_it() -> None:
     jobs = ["bad", "good1", "good2"]
     for job_id in jobs:
         story.tell(0.0, JobSubmitted(request(job_id, 4.0)))
-    outcomes = {}
+    outcomes: dict[str, str] = {}
     for _ in range(12):
         running = [task.job_id for view in story.scheduler.workers() if view.worker_id == "e" for task in view.running]
         if "bad" in running:
@@ -119,6 +119,29 @@ def test_a_job_that_kills_its_worker_takes_no_other_with_it() -> None:
         outcomes |= {action.job_id: action.outcome for action in actions if isinstance(action, FinishJob)}
     assert outcomes == {"bad": "failed"}
     assert all(story.scheduler.job(job_id) for job_id in jobs[1:])
+
+
+def test_a_suspect_is_not_kept_waiting_by_jobs_that_rank_behind() -> None:
+    """Both slots of the decoder are never free at once unless it is left alone for the suspect."""
+    decoder = worker("d", Stage.DECODE, slots=2)
+    story = Story(CONFIG, *TRIO[:2], decoder)
+    for index in range(6):
+        job_id = f"j{index}"
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    for index in range(2):
+        story.at(1.0, TaskFinished(denoise(f"j{index}"), 1.0), *run_on(index))
+    requeued = [RequeueJob(f"j{index}", 1, "WORKER_LOST", Stage.DECODE) for index in range(2)]
+    story.at(2.0, WorkerLost("d"), *requeued)
+    story.at(2.0, WorkerSeen(decoder), start(decode("j0"), "d"))
+    story.at(3.0, TaskFinished(denoise("j2"), 1.0), start(denoise("j3"), "n"))  # its decode has to wait
+    story.at(4.0, TaskFinished(decode("j0"), 1.0), FinishJob("j0", "succeeded"), start(decode("j1"), "d"))
+    story.at(5.0, TaskFinished(decode("j1"), 1.0), FinishJob("j1", "succeeded"), start(decode("j2"), "d"))
+    story.at(6.0, TaskFinished(denoise("j3"), 1.0), start(decode("j3"), "d"), start(denoise("j4"), "n"))
+
+
+def run_on(index: int) -> tuple[tuple[Task, str], ...]:
+    return (start(decode(f"j{index}"), "d"), start(denoise(f"j{index + 1}"), "n"))
 
 
 def test_conditioning_that_is_gone_is_made_again_and_no_attempt_is_spent() -> None:

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import (
+    Event,
     JobCancelRequested,
     JobSubmitted,
     LatentsReady,
@@ -171,8 +172,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Of tasks that do not run, or of jobs that are over."""
         task = Task(data.draw(st.sampled_from(sorted(self.driver.jobs))), stage, 0)
         if task not in self.driver.calls:
-            late = [TaskFinished(task, 1.0), TaskFailed(task, "X", "", False, True), ResultGone(task)]
-            for event in [TaskProgressed(task, 1.0), *late]:
+            failed = TaskFailed(task, "STAGE_FAILED", "", retryable=False, counts=True)
+            late: list[Event] = [TaskProgressed(task, 1.0), TaskFinished(task, 1.0), failed, ResultGone(task)]
+            for event in late:
                 assert self.driver.send(event) == []
 
     @rule(step_s=st.sampled_from([0.0, 0.5, 3.0, 60.0]))
@@ -228,6 +230,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestSchedulerMachine = SchedulerMachine.TestCase

@@ -6,7 +6,7 @@ from services.router.core.book import Book
 from services.router.core.fleet import Fleet, Group, Workers
 from services.router.core.job import Stage, StageSeconds
 from services.router.core.lane import LaneKey
-from services.router.core.record import Key, Seconds
+from services.router.core.record import Key
 
 _STAGES = tuple(Stage)
 
@@ -60,11 +60,6 @@ class Backlogs:
     def position(self, pool: str, key: Key) -> int:
         """How many jobs of the pool that wait for a denoiser rank ahead."""
         return sum(lane.position(key) for lane in self._book.lanes.values() if lane.key.pool == pool)
-
-    def unrun_s(self, pool: str) -> Seconds:
-        """Unrun seconds of all jobs of a pool, by stage."""
-        totals = [lane.ledger.total() for lane in self._book.lanes.values() if lane.key.pool == pool]
-        return (sum(t[0] for t in totals), sum(t[1] for t in totals), sum(t[2] for t in totals))
 
     def _queued_ahead(self, denoisers: Workers, key: Key) -> bool:
         own = {worker.worker_id for worker in denoisers}

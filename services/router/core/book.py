@@ -58,17 +58,16 @@ class Book:
     def hold(self, job: JobRecord, record: TaskRecord, until_s: float) -> None:
         """Keep a task back until `until_s`."""
         self.move(job, record, TaskState.HELD)
-        record.held_until_s = until_s
         self._hold_count += 1
         heappush(self._holds, (until_s, job.job_id, self._hold_count, record.task))
 
     def release(self, now: float) -> None:
         """Make every task whose time has come ready again."""
         while self._holds and self._holds[0][0] <= now:
-            until_s, job_id, _, task = heappop(self._holds)
+            _, job_id, _, task = heappop(self._holds)
             job = self.jobs.get(job_id)
             record = job.task(task) if job else None
-            if job and record and record.state is TaskState.HELD and record.held_until_s == until_s:
+            if job and record and record.state is TaskState.HELD:
                 self.move(job, record, TaskState.READY)
 
     def next_release_s(self) -> float | None:

@@ -88,10 +88,10 @@ class SchedulerConfig:
     """The scheduler's settings.
 
     `kappa` is the stretch (delay over own time) that a job may be asked to bear. `max_queued_jobs` and
-    `max_jobs_per_tenant` count accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool and
-    model are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count, put back
-    `max_setbacks` times if they do not; `max_reruns` results of a job that were lost are made again. Back-off is
-    `backoff_s`, doubled each time up to `max_backoff_s`.
+    `max_jobs_per_tenant` count accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool,
+    model and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count, and
+    put back `max_setbacks` times if they do not; `max_reruns` results of a job that were lost are made again. Back-off
+    is `backoff_s`, doubled each time up to `max_backoff_s`.
 
     Tenants with work share the denoisers by `tenant_weights` (1 where not named), times the weight of a job's class.
     """

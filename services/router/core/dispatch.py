@@ -39,18 +39,21 @@ class Dispatch:
     def _fill(self, stage: Stage, candidates: _Candidates) -> list[StartTask]:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
         started: list[StartTask] = []
+        reserved: set[str] = set()
         heads = [lane for lane in self._book.lanes.values() if self._may_start(lane, stage)]
         while heads:
             lane = min(heads, key=lambda lane: lane.startable[stage][0])
             job, record = self._first(lane, stage)
-            worker = min(candidates(job, record), key=lambda w: _preference(w, job), default=None)
+            free = (worker for worker in candidates(job, record) if worker.worker_id not in reserved)
+            worker = min(free, key=lambda worker: _preference(worker, job), default=None)
             if worker is not None:
                 started.append(self._start(job, record, worker))
                 heads = [lane for lane in heads if self._may_start(lane, stage)]
-            elif record.suspect and stage is not Stage.DENOISE:
-                break  # it needs a worker to itself: let one run empty
-            else:
-                heads.remove(lane)
+                continue
+            heads.remove(lane)
+            if record.suspect:  # it needs a worker to itself: let one run empty
+                suited = self._fleet.suited(Group(stage, job.pool, job.request.model))
+                reserved.update(worker.worker_id for worker in suited)
         return started
 
     def _may_start(self, lane: Lane, stage: Stage) -> bool:

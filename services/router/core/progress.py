@@ -76,9 +76,7 @@ class Progress:
         if record.task.stage is Stage.DENOISE and job.all_covered:
             return self._leave_denoise(job, "WORKER_LOST")
         if record.failures >= self._config.max_attempts:
-            why = (
-                f"{record.failures} tries at {record.task.stage.value} failed; in the last, worker {worker_id} was lost"
-            )
+            why = f"{record.task.stage.value} failed {record.failures} times; the last time worker {worker_id} was lost"
             return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
         return self._again(job, record, "WORKER_LOST", now, 0.0)
 
@@ -138,7 +136,7 @@ class Progress:
         return [RequeueJob(job.job_id, job.attempt, reason, Stage.DENOISE)]
 
     def _ready_decodes(self, job: JobRecord) -> None:
-        for index in job.latents:
+        for index in sorted(job.latents):
             if job.decodes[index].state is TaskState.PENDING:
                 self._book.move(job, job.decodes[index], TaskState.READY)
 

@@ -43,7 +43,6 @@ class TaskRecord:
     worker_id: str = ""
     share: float = 1.0
     fraction: float = 0.0
-    held_until_s: float = 0.0
     failures: int = 0
     setbacks: int = 0
     suspect: bool = False

@@ -25,7 +25,7 @@ class WorkerRecord:
 
     @property
     def idle(self) -> bool:
-        return self.info.ready and not self.running
+        return not self.running
 
     def can_run(self, model: str) -> bool:
         """Whether it may be given work of this model."""
@@ -33,7 +33,6 @@ class WorkerRecord:
 
     def has_room(self, record: TaskRecord) -> bool:
         """Whether it has a slot for this task. A suspect runs alone."""
-        if not self.running:
-            return self.info.ready and self.info.slots > 0
-        free = self.info.ready and len(self.running) < self.info.slots and not record.suspect
-        return free and not any(other.suspect for other in self.running.values())
+        if len(self.running) >= self.info.slots:
+            return False
+        return not self.running or not (record.suspect or any(other.suspect for other in self.running.values()))

@@ -15,7 +15,8 @@ seconds = st.tuples(*[st.integers(0, 100).map(float)] * 3)
 
 @given(st.lists(st.tuples(keys, seconds, st.booleans())), keys)
 def test_sums_ahead_are_those_of_a_plain_list(changes: list[tuple[Key, Seconds, bool]], place: Key) -> None:
-    ledger, plain = Ledger(), {}
+    ledger = Ledger()
+    plain: dict[Key, Seconds] = {}
     for key, value, remove in changes:
         if remove and key in plain:
             ledger.remove(key)
