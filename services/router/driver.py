@@ -17,17 +17,11 @@ from services.router.fleet import Fleet
 from services.router.jobs import JobTable, LiveJob
 from services.router.pricing import Pricing
 from services.router.recorder import Recorders
+from services.router.stages import TO_PROTO
 from triptych.errors import Reason, TriptychError, from_status, to_status
-from triptych.v1 import job_pb2
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 
 log = structlog.get_logger()
-
-STAGES = {
-    Stage.ENCODE: job_pb2.Stage.STAGE_ENCODE,
-    Stage.DENOISE: job_pb2.Stage.STAGE_DENOISE,
-    Stage.DECODE: job_pb2.Stage.STAGE_DECODE,
-}
 
 
 class Driver:
@@ -103,7 +97,7 @@ class Driver:
         job = self._jobs.get(action.job_id)
         if job is not None:
             log.info("job_requeued", job_id=action.job_id, stage=action.stage.value, reason=action.reason)
-            requeued = JobRequeued(reason=action.reason, stage=STAGES[action.stage])
+            requeued = JobRequeued(reason=action.reason, stage=TO_PROTO[action.stage])
             self._recorders.of(job).write(JobEvent(attempt=action.attempt, requeued=requeued))
 
     def _finish(self, action: FinishJob) -> None:

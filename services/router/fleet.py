@@ -14,19 +14,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.aio.client import Client
 
 from services.router.core.events import Event, WorkerLost, WorkerSeen
-from services.router.core.job import Stage, WorkerInfo
+from services.router.core.job import WorkerInfo
+from services.router.stages import FROM_PROTO
 from triptych.rpc import open_channel
-from triptych.v1 import job_pb2
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 
 log = structlog.get_logger()
 
 HEARTBEAT_SUBJECTS = "triptych.v1.heartbeat.*.*"
-STAGES = {
-    job_pb2.Stage.STAGE_ENCODE: Stage.ENCODE,
-    job_pb2.Stage.STAGE_DENOISE: Stage.DENOISE,
-    job_pb2.Stage.STAGE_DECODE: Stage.DECODE,
-}
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 _MAX_WORKERS = 4096
@@ -55,7 +50,7 @@ class KnownWorker:
         beat = self.heartbeat
         return WorkerInfo(
             worker_id=beat.worker_id,
-            stage=STAGES[beat.stage],
+            stage=FROM_PROTO[beat.stage],
             models=frozenset(model.profile.name for model in beat.models),
             resident=frozenset(model.profile.name for model in beat.models if model.resident),
             slots=max(1, beat.max_active_jobs),
@@ -130,7 +125,7 @@ class Fleet:
         if known is None:
             known = KnownWorker(beat, monotonic(), open_channel(beat.address))
             self._workers[beat.worker_id] = known
-            log.info("worker_joined", worker=beat.worker_id, stage=STAGES[beat.stage].value, address=beat.address)
+            log.info("worker_joined", worker=beat.worker_id, stage=FROM_PROTO[beat.stage].value, address=beat.address)
         else:
             known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
         for model in beat.models:
@@ -199,7 +194,7 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
     good = (
         _WORKER_ID.fullmatch(beat.worker_id)
         and _ADDRESS.fullmatch(beat.address)
-        and beat.stage in STAGES
+        and beat.stage in FROM_PROTO
         and subject.rpartition(".")[2] == beat.worker_id
     )
     return beat if good else None

@@ -16,7 +16,7 @@ from services.router.core.job import JobRequest
 from services.router.driver import Driver
 from services.router.durable import Conflict
 from services.router.ids import check_request_id, new_job_id
-from services.router.jobs import JobTable, LiveJob, attachment_bytes
+from services.router.jobs import JobTable, LiveJob, attachment_bytes, job_request
 from services.router.pricing import Pricing, estimate_message
 from services.router.recorder import Recorders
 from services.router.store import SCHEMA_VERSION, JobStore
@@ -24,7 +24,7 @@ from services.router.validation import check_deadline, complete_spec, too_large
 from triptych.catalog import Catalog
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import ExchangeError, ExchangeUnavailable
-from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState, PriorityClass
+from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
 
 log = structlog.get_logger()
 
@@ -41,19 +41,10 @@ class Priced:
 
     spec: JobSpec
     estimate: Estimate
-    deadline_s: float | None
 
     def request(self, job_id: str) -> JobRequest:
         """As the scheduler sees it."""
-        return JobRequest(
-            job_id=job_id,
-            tenant=TENANT,
-            model=self.spec.model,
-            priority_class=PriorityClass.Name(self.spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
-            seconds=self.estimate.seconds,
-            output_count=self.spec.output_count,
-            deadline_s=self.deadline_s,
-        )
+        return job_request(job_id, TENANT, self.spec, self.estimate.seconds)
 
 
 class Intake:
@@ -141,7 +132,8 @@ class Intake:
         job = self._jobs.by_request(TENANT, request_id)
         if job is not None:
             _check_digest(request_id, digest, job.record.request_digest)
-            await self._recorders.of(job).accept(JobEvent())
+            if not job.durable:
+                await self._recorders.of(job).accepted()
             return _copy(job.job)
         claimed = await self._records.claimed(TENANT, request_id)
         if claimed is None:
@@ -156,7 +148,7 @@ class Intake:
         model = self._catalog.models.get(spec.model)
         if model is None:
             raise TriptychError(Reason.MODEL_UNKNOWN, f"No model is called {spec.model[:64]!r}.")
-        deadline_s = check_deadline(spec, time.time())
+        check_deadline(spec, time.time())
         profile = self._driver.fleet.profile(spec.model)
         if profile is None:
             raise TriptychError(
@@ -166,7 +158,7 @@ class Intake:
             full = await asyncio.to_thread(complete_spec, spec, model, profile)
         else:
             full = complete_spec(spec, model, profile)
-        return Priced(full, self._pricing.price(full), deadline_s)
+        return Priced(full, self._pricing.price(full))
 
     def _admit(self, priced: Priced, request_id: str, digest: bytes) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""

@@ -9,10 +9,10 @@ from time import monotonic
 from google.rpc.status_pb2 import Status
 
 from services.router.core.actions import Verdict
-from services.router.core.job import JobRequest
+from services.router.core.job import JobRequest, StageSeconds
 from services.router.events import StoredEvent
 from services.router.fold import apply, is_over
-from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents
+from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents, PriorityClass
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
 RECENT_EVENTS = 128
@@ -56,6 +56,11 @@ class LiveJob:
         self.recent.append(stored)
         self.wake()
 
+    @property
+    def durable(self) -> bool:
+        """Whether it was accepted for good."""
+        return self.revision > 0 and self.log_revision > 0
+
     def after(self, sequence: int) -> list[StoredEvent] | None:
         """The events past a sequence; None if not all of them are in memory."""
         if sequence >= self.record.job.last_sequence:
@@ -86,6 +91,20 @@ class LiveJob:
     def latents(self, output_index: int) -> Latents | None:
         """Where one output's latents lie; None if it has none."""
         return next((each for each in self.record.latents if each.output_index == output_index), None)
+
+
+def job_request(job_id: str, tenant: str, spec: JobSpec, price: StageSeconds) -> JobRequest:
+    """A job as the scheduler sees it, from its complete spec."""
+    deadline = spec.deadline
+    return JobRequest(
+        job_id=job_id,
+        tenant=tenant,
+        model=spec.model,
+        priority_class=PriorityClass.Name(spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
+        seconds=price,
+        output_count=spec.output_count,
+        deadline_s=deadline.seconds + deadline.nanos / 1e9 if spec.HasField("deadline") else None,
+    )
 
 
 def attachment_bytes(spec: JobSpec) -> int:

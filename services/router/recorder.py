@@ -61,16 +61,19 @@ class Recorder:
         """Write the first event, the record, the request's claim and the attachments, all at once.
 
         Raises Conflict if the request is another job's by now, and StoreFull: then nothing is kept. Raises
-        ExchangeUnavailable when NATS does not answer: then the writing goes on, and `accept` may be awaited again.
+        ExchangeUnavailable when NATS does not answer: then the writing goes on, and `accepted` tells how it ends.
         """
-        if self._accepted is None or self._accepted.done():
-            self._accepted = asyncio.get_running_loop().create_future()
-            # Whoever awaits may have gone.
-            self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self.write(queued)
+        await self.accepted()
+
+    async def accepted(self) -> None:
+        """Wait until the job is durable. Raises what `accept` does."""
         if self._opened:
             return
-        if not self._queue and not self._job.log_revision:
-            self.write(queued)
+        if self._accepted is None or self._accepted.done():
+            self._accepted = asyncio.get_running_loop().create_future()
+            # Whoever awaits it may have gone.
+            self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
         await asyncio.shield(self._accepted)
 
     def write(self, event: JobEvent) -> None:

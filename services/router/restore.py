@@ -5,16 +5,16 @@ import asyncio
 import structlog
 
 from services.router.core.events import JobRestored
-from services.router.core.job import JobRequest, Stage, Task
+from services.router.core.job import Stage, Task
 from services.router.driver import Driver
 from services.router.events import EventStore
 from services.router.fold import is_over
-from services.router.jobs import JobTable, LiveJob
+from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import stage_seconds
 from services.router.recorder import Recorders
 from services.router.store import JobStore, StoredRecord
 from triptych.exchange import Exchange, ExchangeError
-from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState, PriorityClass
+from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState
 from triptych.v1.job_pb2 import Stage as StageMessage
 from triptych.v1.tensor_pb2 import DataRef
 
@@ -54,7 +54,9 @@ class Restore:
 
     async def _take_up(self, stored: StoredRecord) -> None:
         spec = await self._spec(stored)
-        job = LiveJob(stored.record, spec, _request(stored, spec))
+        known = stored.record.job
+        request = job_request(known.job_id, known.tenant, spec, stage_seconds(known.estimate))
+        job = LiveJob(stored.record, spec, request)
         job.revision = stored.revision
         await self._replay(job)
         self._jobs.add(job)
@@ -108,17 +110,3 @@ class Restore:
     async def _exists(self, ref: DataRef) -> bool:
         async with asyncio.timeout(30.0):
             return await self._exchange.exists(ref)
-
-
-def _request(stored: StoredRecord, spec: JobSpec) -> JobRequest:
-    job = stored.record.job
-    deadline = spec.deadline
-    return JobRequest(
-        job_id=job.job_id,
-        tenant=job.tenant,
-        model=spec.model,
-        priority_class=PriorityClass.Name(spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
-        seconds=stage_seconds(job.estimate),
-        output_count=spec.output_count,
-        deadline_s=deadline.seconds + deadline.nanos / 1e9 if spec.HasField("deadline") else None,
-    )

@@ -43,16 +43,14 @@ def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> 
     return full
 
 
-def check_deadline(spec: JobSpec, now_s: float) -> float | None:
-    """The deadline in Unix seconds, None if there is none. Raises INVALID_FIELD if it is over."""
+def check_deadline(spec: JobSpec, now_s: float) -> None:
+    """Raises INVALID_FIELD if there is a deadline and it is over."""
     if not spec.HasField("deadline"):
-        return None
-    deadline_s = float(spec.deadline.seconds) + spec.deadline.nanos / 1e9
+        return
     if not 0 <= spec.deadline.nanos < 10**9:
         raise invalid(Violation("spec.deadline", "nanos must be 0 to 999,999,999"))
-    if deadline_s <= now_s:
+    if spec.deadline.seconds + spec.deadline.nanos / 1e9 <= now_s:
         raise invalid(Violation("spec.deadline", "is in the past"))
-    return deadline_s
 
 
 def too_large(spec: JobSpec, max_bytes: int) -> TriptychError | None:

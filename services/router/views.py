@@ -5,9 +5,9 @@ from time import monotonic
 from services.router.core import actions
 from services.router.core.estimator import Estimate
 from services.router.core.scheduler import Scheduler
-from services.router.driver import STAGES
 from services.router.fleet import Fleet
 from services.router.pricing import duration, estimate_message
+from services.router.stages import TO_PROTO
 from services.router.validation import side_multiple
 from triptych.catalog import Catalog, CatalogModel
 from triptych.v1.job_pb2 import JobSpec
@@ -87,7 +87,7 @@ def _model(name: str, model: CatalogModel, fleet: Fleet) -> Model:
         name=name,
         description=model.description,
         media_kind=MediaKind.MEDIA_KIND_VIDEO if is_video else MediaKind.MEDIA_KIND_IMAGE,
-        served_stages=sorted(STAGES[stage] for stage in served),
+        served_stages=sorted(TO_PROTO[stage] for stage in served),
         defaults=JobSpec(
             model=name,
             step_count=defaults.step_count,

@@ -28,7 +28,7 @@ class Watch:
     async def job(self, job_id: str) -> Job:
         """The job as its log tells it so far. Raises JOB_UNKNOWN."""
         live = self._jobs.get(job_id)
-        if live is not None and live.revision:
+        if live is not None and live.durable:
             return live.job
         stored = await self._records.read(job_id)
         if stored is None:
