@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(code)
     except (TriptychError, Failure) as error:
         return report(error, terminal)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        terminal.note("triptych: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python flushes stdout once more at exit, which would complain.

@@ -13,6 +13,7 @@ from triptych.cli.progress import open_progress
 from triptych.cli.startup import Startup
 from triptych.cli.suite_options import add_suite_options, suite_config
 from triptych.cli.terminal import Terminal, record, seconds
+from triptych.cli.values import seed, words
 from triptych.client import Client, Media
 from triptych.client.client import raise_if_failed
 from triptych.v1 import job_pb2
@@ -25,9 +26,9 @@ SEED = 7
 def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     demo = commands.add_parser("demo", parents=[shared], help="start a suite, make a picture, stop")
-    demo.add_argument("--prompt", metavar="TEXT", default=PROMPT, help=f"what to make (default: {PROMPT})")
+    demo.add_argument("--prompt", type=words, metavar="TEXT", default=PROMPT, help=f"what to make (default: {PROMPT})")
     demo.add_argument("--model", metavar="NAME", help="model from the catalog (default: its first)")
-    demo.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"default {SEED}")
+    demo.add_argument("--seed", type=seed, default=SEED, metavar="N", help=f"default {SEED}")
     demo.add_argument("-o", "--output", type=Path, default=Path("out/demo.png"), metavar="FILE")
     add_suite_options(demo)
     demo.set_defaults(run=run_demo)

@@ -13,6 +13,7 @@ from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
 from triptych.cli.story import ending, state_words
 from triptych.cli.terminal import Terminal, record
+from triptych.cli.values import natural, words
 from triptych.client import Client, Media
 from triptych.errors import TriptychError, from_status
 from triptych.v1 import job_pb2
@@ -26,15 +27,17 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     generate.set_defaults(run=run_generate)
     submit = commands.add_parser("submit", parents=[shared], help="hand in a job and leave")
     add_request_options(submit)
-    submit.add_argument("--request-id", metavar="ID", help="repeating the command with it makes no second job")
+    submit.add_argument(
+        "--request-id", type=words, metavar="ID", help="repeating the command with it makes no second job"
+    )
     submit.set_defaults(run=run_submit)
     watch = commands.add_parser("watch", parents=[shared], help="follow a job's events to their end")
-    watch.add_argument("job", metavar="JOB")
-    watch.add_argument("--after", type=int, default=0, metavar="N", help="leave out the first N events")
+    watch.add_argument("job", type=words, metavar="JOB")
+    watch.add_argument("--after", type=natural, default=0, metavar="N", help="leave out the first N events")
     watch.set_defaults(run=run_watch)
     download = commands.add_parser("download", parents=[shared], help="save a job's outputs")
-    download.add_argument("job", metavar="JOB")
-    download.add_argument("--index", type=int, metavar="N", help="one output alone")
+    download.add_argument("job", type=words, metavar="JOB")
+    download.add_argument("--index", type=natural, metavar="N", help="one output alone")
     _add_output(download)
     download.set_defaults(run=run_download)
 

@@ -7,6 +7,7 @@ from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
 from triptych.cli.story import estimate_s, state_words
 from triptych.cli.terminal import Terminal, record, seconds
+from triptych.cli.values import positive, words
 from triptych.v1 import job_pb2, router_service_pb2
 
 PROMPT_CHARACTERS = 40
@@ -23,10 +24,10 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
     jobs = commands.add_parser("jobs", parents=[shared], help="list jobs, newest first")
     jobs.add_argument("--state", action="append", default=[], choices=list(STATES), help="jobs of this state alone")
-    jobs.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (default 20)")
+    jobs.add_argument("--limit", type=positive, default=20, metavar="N", help="at most so many (default 20)")
     jobs.set_defaults(run=run_jobs)
     cancel = commands.add_parser("cancel", parents=[shared], help="stop jobs for good")
-    cancel.add_argument("job", nargs="+", metavar="JOB")
+    cancel.add_argument("job", type=words, nargs="+", metavar="JOB")
     cancel.set_defaults(run=run_cancel)
     estimate = commands.add_parser("estimate", parents=[shared], help="price a job without running it")
     add_request_options(estimate)

@@ -65,10 +65,10 @@ class BarProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+        self._job_id = job_id
         self._gauge = Gauge()
         self._bar: Any = Progress(
             SpinnerColumn(),
-            TextColumn(job_id[:8]),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
@@ -78,6 +78,7 @@ class BarProgress:
         self._task: Any = self._bar.add_task("waiting", total=1.0)
 
     def __enter__(self) -> Self:
+        self._bar.console.print(f"job {self._job_id}", highlight=False)
         self._bar.start()
         return self
 

@@ -9,6 +9,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
+from triptych.cli.values import positive, seed, size, words
 from triptych.client import Client, attachment
 from triptych.v1 import job_pb2
 
@@ -30,22 +31,19 @@ ROLES = {
     "control_image": job_pb2.ATTACHMENT_ROLE_CONTROL_IMAGE,
     "last_image": job_pb2.ATTACHMENT_ROLE_LAST_IMAGE,
 }
-# Bounds of the contract's fields; the seeds of further outputs count up from the first.
-UINT32_MAX = 2**32 - 1
-SEED_MAX = 2**63 - 5
 
 
 def add_request_options(parser: argparse.ArgumentParser) -> None:
     """The options that describe a job. What is left out takes the model's default."""
-    parser.add_argument("prompt", metavar="PROMPT", help="what to make")
+    parser.add_argument("prompt", type=words, metavar="PROMPT", help="what to make")
     parser.add_argument("--model", metavar="NAME", help="model from the catalog (default: the only one)")
-    parser.add_argument("--negative", metavar="TEXT", default="", help="what to keep out")
-    parser.add_argument("--steps", type=_positive, metavar="N", help="denoising steps")
-    parser.add_argument("--seed", type=_seed, metavar="N", help="same seed, same picture, bit for bit")
+    parser.add_argument("--negative", type=words, metavar="TEXT", default="", help="what to keep out")
+    parser.add_argument("--steps", type=positive, metavar="N", help="denoising steps")
+    parser.add_argument("--seed", type=seed, metavar="N", help="same seed, same picture, bit for bit")
     parser.add_argument("--guidance", type=float, metavar="X", help="how closely to follow the prompt")
-    parser.add_argument("--size", type=_size, metavar="WxH", help="pixels, such as 96x96")
-    parser.add_argument("--count", type=_positive, metavar="N", help="how many outputs, 1 to 4")
-    parser.add_argument("--frames", type=_positive, metavar="N", help="frames of a video")
+    parser.add_argument("--size", type=size, metavar="WxH", help="pixels, such as 96x96")
+    parser.add_argument("--count", type=positive, metavar="N", help="how many outputs, 1 to 4")
+    parser.add_argument("--frames", type=positive, metavar="N", help="frames of a video")
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second of a video")
     parser.add_argument("--format", choices=sorted(FORMATS), help="file format (default: by the ending of -o)")
     parser.add_argument("--priority", choices=list(CLASSES), help="priority class")
@@ -107,27 +105,6 @@ def _format(name: str | None, output: Path | None) -> job_pb2.MediaFormat.ValueT
     if name is None and output is not None:
         name = output.suffix.removeprefix(".").lower()
     return FORMATS.get(name or "", job_pb2.MEDIA_FORMAT_UNSPECIFIED)
-
-
-def _positive(text: str) -> int:
-    return _whole(text, 1, UINT32_MAX)
-
-
-def _seed(text: str) -> int:
-    return _whole(text, 0, SEED_MAX)
-
-
-def _whole(text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
-    return int(text)
-
-
-def _size(text: str) -> tuple[int, int]:
-    width, separator, height = text.lower().partition("x")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not WIDTHxHEIGHT")
-    return _positive(width), _positive(height)
 
 
 def _pair(text: str) -> tuple[str, Any]:

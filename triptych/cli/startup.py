@@ -17,6 +17,7 @@ class Startup:
         self._terminal = terminal
         self._began = time.monotonic()
         self._waiting: dict[str, str] = {}
+        self._ready_count = 0
         self._spinner: Any = None
 
     @property
@@ -29,6 +30,7 @@ class Startup:
         elapsed_s = round(self.elapsed_s, 3)
         self._terminal.tell({"service": name, "state": state, "detail": detail, "elapsed_s": elapsed_s})
         if state == READY:
+            self._ready_count += 1
             self._waiting.pop(name, None)
             self._line(f"{name:<12} ready after {seconds(self.elapsed_s)}")
         elif state == "stopped":
@@ -58,7 +60,9 @@ class Startup:
 
     def _awaited(self) -> str:
         words = [f"{name} ({state})" for name, state in self._waiting.items()]
-        return ", ".join(words) if words else "waiting for the router to see every worker"
+        if words:
+            return ", ".join(words)
+        return "waiting for the router to see every worker" if self._ready_count > 1 else "starting"
 
     def _line(self, text: str) -> None:
         if self._terminal.as_json:

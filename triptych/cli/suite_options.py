@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
+from triptych.cli.values import positive
 
 if TYPE_CHECKING:
     from triptych.supervisor import SuiteConfig
@@ -17,16 +18,16 @@ NEEDED = ("services", "nats", "torch", "diffusers", "transformers", "PIL")
 def add_suite_options(parser: argparse.ArgumentParser) -> None:
     """How many workers, of what, on what."""
     for role in ("encoder", "denoiser", "decoder"):
-        parser.add_argument(f"--{role}s", type=int, default=1, metavar="N", help=f"{role} processes (default 1)")
+        parser.add_argument(f"--{role}s", type=positive, default=1, metavar="N", help=f"{role} processes (default 1)")
     parser.add_argument("--catalog", type=Path, metavar="FILE", help="models.toml (default: the embedded model's)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the router's configuration, TOML")
     parser.add_argument(
         "--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:0,cuda:1, mps (default: the best there is)"
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads of each denoiser (default: an even share)"
+        "--threads", type=positive, metavar="N", help="CPU threads of each denoiser (default: an even share)"
     )
-    parser.add_argument("--stage-threads", type=int, metavar="N", help="CPU threads of each encoder and decoder")
+    parser.add_argument("--stage-threads", type=positive, metavar="N", help="CPU threads of each encoder and decoder")
     parser.add_argument(
         "--drain", type=float, default=10.0, metavar="SECONDS", help="how long running work may go on at the end"
     )
@@ -42,12 +43,15 @@ def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str) -> "
             "install it: pip install 'triptych[up]'",
             EXIT_BAD_INPUT,
         )
+    from triptych.catalog import Catalog
     from triptych.supervisor import SuiteConfig, default_catalog
 
     catalog = args.catalog or default_catalog()
     if catalog is None:
         raise Failure("no model catalog found; name one: --catalog models.toml", EXIT_BAD_INPUT)
     try:
+        # The services would find its faults too, but one after the other and seconds later.
+        Catalog.load(catalog)
         return SuiteConfig(
             state_dir=state_dir,
             catalog=catalog,

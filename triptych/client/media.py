@@ -14,6 +14,7 @@ _SUFFIXES = {
     "image/webp": ".webp",
     "video/mp4": ".mp4",
 }
+MAX_ATTACHMENT_BYTES = 3 * 1024 * 1024
 _ATTACHABLE = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 
@@ -52,4 +53,6 @@ def attachment(
         data = path.read_bytes()
     except OSError as error:
         raise invalid(Violation("spec.attachments", f"{path}: {error.strerror or error}")) from error
+    if len(data) > MAX_ATTACHMENT_BYTES:
+        raise invalid(Violation("spec.attachments", f"{path}: larger than {MAX_ATTACHMENT_BYTES >> 20} MiB"))
     return job_pb2.Attachment(role=role, media_type=media_type, data=data)

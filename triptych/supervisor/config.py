@@ -45,6 +45,8 @@ class SuiteConfig:
         for path in (self.catalog, self.router_config):
             if path is not None and not path.is_file():
                 raise ValueError(f"{path}: no such file")
+        if self.drain_s < 0:
+            raise ValueError("drain: must not be negative")
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")

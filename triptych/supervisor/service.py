@@ -108,6 +108,11 @@ class Service:
         if self._process is not None:
             self._process.kill()
 
+    def abort(self) -> None:
+        """SIGKILL, and no other start; `stop` may be waiting."""
+        self._stopping.set()
+        self.kill()
+
     async def _run(self) -> None:
         pause_s = self.policy.first_pause_s
         deaths = 0

@@ -1,9 +1,14 @@
 """The folder in which a suite keeps what it needs: its lock, its logs, NATS's streams."""
 
 import os
+import time
 from pathlib import Path
 
 from triptych.client.local_suite import LOCK_FILE, STATE_FILE, LocalSuite, try_lock
+
+# Somebody who looks whether a suite runs holds the lock for an instant.
+LOCK_TRIES = 5
+LOCK_PAUSE_S = 0.02
 
 
 class SuiteRunning(Exception):
@@ -42,7 +47,7 @@ class StateDir:
         for folder in (self.path, self.logs, self.run, self.nats):
             folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not try_lock(descriptor):
+        if not _lock(descriptor):
             os.close(descriptor)
             raise SuiteRunning(self.path, LocalSuite.read(self.path))
         self._lock = descriptor
@@ -55,3 +60,11 @@ class StateDir:
             (self.path / STATE_FILE).unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
+
+
+def _lock(descriptor: int) -> bool:
+    for _ in range(LOCK_TRIES):
+        if try_lock(descriptor):
+            return True
+        time.sleep(LOCK_PAUSE_S)
+    return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -72,6 +73,7 @@ class Suite:
         Raises `SuiteRunning`, `SuiteError`, or `OSError` for a folder that cannot be used. After an error, `stop`.
         """
         self._dir.acquire()
+        _check_free(self.config.listen)
         try:
             async with asyncio.timeout(self.config.start_timeout_s):
                 await self._start_all()
@@ -93,7 +95,7 @@ class Suite:
     def kill_all(self) -> None:
         """Do not wait for what drains; for use while `stop` waits."""
         for service in self.processes.values():
-            service.kill()
+            service.abort()
 
     async def kill(self, name: str) -> None:
         """SIGKILL one process and wait for its end. It starts again, unless restarts are off."""
@@ -209,6 +211,17 @@ def _account(service: Service) -> str:
     lines = list(service.log.tail)[-TOLD_LINES:]
     head = f"{service.name}: {service.detail or service.state.value} (log: {service.log.path})"
     return "\n".join([head, *(f"  | {line}" for line in lines)])
+
+
+def _check_free(listen: str) -> None:
+    """The router would find out too, but three tries and some seconds later."""
+    host, _, port = listen.rpartition(":")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise SuiteError(f"cannot listen on {listen}: {error.strerror}; choose another address") from error
 
 
 def _reachable(address: str) -> str:

@@ -171,9 +171,10 @@ def test_where_the_kernel_does_not_help_the_launcher_watches() -> None:
 
 async def test_a_suite_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.toml").write_text("[models.x]\nno_such_key = 1\n")
+    before = psutil.Process().children(recursive=True)
     suite = Suite(SuiteConfig(tmp_path / "state", tmp_path / "models.toml", restarts=QUICK))
     with pytest.raises(SuiteError, match="no_such_key"):
         async with suite:
             pass
     assert all(service.pid is None for service in suite.processes.values())
-    assert psutil.Process().children(recursive=True) == []
+    assert psutil.Process().children(recursive=True) == before

@@ -70,7 +70,10 @@ def test_lines_come_once_a_quarter(capsys: pytest.CaptureFixture[str]) -> None:
         (None, 4, "job-2.webp"),
     ],
 )
-def test_names_of_files(wanted: str | None, count: int, expected: str) -> None:
+def test_names_of_files(
+    wanted: str | None, count: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     media = Media(job_pb2.Output(index=2, media_type="image/webp"), b"")
     assert output_path(Path(wanted) if wanted else None, "job", media, count) == Path(expected)
 

@@ -1,0 +1,45 @@
+"""Kinds of values on the command line; each refuses, with words, what its field cannot hold."""
+
+import argparse
+
+UINT32_MAX = 2**32 - 1
+# The seeds of further outputs count up from the first.
+SEED_MAX = 2**63 - 5
+
+
+def positive(text: str) -> int:
+    """From 1 up."""
+    return _whole(text, 1, UINT32_MAX)
+
+
+def natural(text: str) -> int:
+    """From 0 up."""
+    return _whole(text, 0, UINT32_MAX)
+
+
+def seed(text: str) -> int:
+    """A seed."""
+    return _whole(text, 0, SEED_MAX)
+
+
+def size(text: str) -> tuple[int, int]:
+    """Width and height in pixels: "96x64"."""
+    width, separator, height = text.lower().partition("x")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not WIDTHxHEIGHT")
+    return positive(width), positive(height)
+
+
+def words(text: str) -> str:
+    """Text; a terminal may hand over bytes that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError("is not valid UTF-8") from error
+    return text
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)
