@@ -3,7 +3,7 @@
 import pytest
 
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted, WorkerSeen
+from services.router.core.events import JobSubmitted, Ticked, WorkerSeen
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
@@ -32,6 +32,7 @@ def test_the_rank_of_each_policy(policy: PolicyName, expected: float) -> None:
 def test_time_never_runs_backwards() -> None:
     it = scheduler("fcfs")
     it.handle(JobSubmitted(request("a", 1.0)), 50.0)
+    it.handle(Ticked(), 20.0)
     assert rank(it, 10.0, 1.0) == 50.0
 
 
