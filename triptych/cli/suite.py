@@ -79,7 +79,10 @@ async def run_down(args: argparse.Namespace, terminal: Terminal) -> int:
 
 async def _detach(args: argparse.Namespace, state_dir: Path, startup: Startup, terminal: Terminal) -> None:
     arguments = [argument for argument in args.arguments if argument != "--detach"]
-    ready = await start_detached(arguments, state_dir, startup)
+    try:
+        ready = await start_detached(arguments, state_dir, startup)
+    except OSError as error:
+        raise Failure(f"the suite could not be started: {error}", EXIT_JOB_FAILED) from error
     startup.close_spinner()
     terminal.say(f"the suite runs; router at {ready['address']}; stop it: triptych down")
     terminal.emit(ready)

@@ -23,6 +23,7 @@ CALL_TIMEOUT_S = 15.0
 CANCEL_TIMEOUT_S = 5.0
 PAGE_SIZE = 200
 ENDS = frozenset({"succeeded", "failed", "cancelled"})
+ENDED = frozenset({job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED})
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -83,6 +84,9 @@ class Client:
                     yield event
                     if event.WhichOneof("event") in ENDS:
                         return
+                job = await self.job(job_id)
+                if job.state in ENDED and job.last_sequence <= after_sequence:
+                    return  # nothing was left to tell
                 broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream before the job had ended.")
             except grpc.aio.AioRpcError as failure:
                 broken = _interruption(failure)

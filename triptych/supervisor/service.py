@@ -29,7 +29,7 @@ class ServiceState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Pauses double from `first_pause_s` to `max_pause_s`, and begin anew once it ran `healthy_s` seconds.
+    """Pauses double from `first_pause_s` to `max_pause_s`, and begin anew once it was ready for `healthy_s` seconds.
 
     A service that was never ready is given up after `max_first_tries` deaths.
     """
@@ -68,6 +68,7 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._was_ready = False
+        self._ready_since: float | None = None
 
     @property
     def pid(self) -> int | None:
@@ -82,6 +83,7 @@ class Service:
         """Start it, unless it is started; returns at once."""
         if self._task is None or self._task.done():
             self._stopping.clear()
+            self.state = ServiceState.STARTING
             self._task = asyncio.create_task(self._run(), name=f"service-{self.name}")
 
     async def wait_for(self, *states: ServiceState) -> ServiceState:
@@ -117,7 +119,7 @@ class Service:
         pause_s = self.policy.first_pause_s
         deaths = 0
         while not self._stopping.is_set():
-            began = time.monotonic()
+            self._ready_since = None
             try:
                 code = await self._run_once()
             except OSError as error:
@@ -129,7 +131,7 @@ class Service:
             if self._is_hopeless(code, deaths):
                 self._enter(ServiceState.FAILED, _ending(code))
                 return
-            if time.monotonic() - began >= self.policy.healthy_s:
+            if self._ready_since is not None and time.monotonic() - self._ready_since >= self.policy.healthy_s:
                 pause_s = self.policy.first_pause_s
             self._enter(ServiceState.WAITING, f"{_ending(code)}; starts again in {pause_s:.1f} s")
             with contextlib.suppress(TimeoutError):
@@ -139,6 +141,7 @@ class Service:
 
     async def _run_once(self) -> int:
         """From start to death; the exit status."""
+        self._enter(ServiceState.STARTING, "")
         self._readiness.expect()
         process = Process(self._command(), self.log)
         await process.start()
@@ -146,7 +149,6 @@ class Service:
         self.start_count += 1
         if self._stopping.is_set():  # came while it was being started
             process.terminate()
-        self._enter(ServiceState.STARTING, "")
         watching = asyncio.create_task(self._watch())
         try:
             return await process.wait()
@@ -161,6 +163,7 @@ class Service:
         self._enter(ServiceState.LISTENING, self.address)
         await self._readiness.serves(self.address)
         self._was_ready = True
+        self._ready_since = time.monotonic()
         self._enter(ServiceState.READY, self.address)
 
     def _is_hopeless(self, code: int, deaths: int) -> bool:

@@ -23,6 +23,7 @@ NATS, ROUTER = "nats", "router"
 STOP_MARGIN_S = 5.0
 FLEET_LOOK_EVERY_S = 0.2
 TOLD_LINES = 15
+TOLD_CHARACTERS = 1000
 
 
 class SuiteError(Exception):
@@ -210,7 +211,7 @@ async def _ready_workers(client: Client) -> set[str]:
 def _account(service: Service) -> str:
     lines = list(service.log.tail)[-TOLD_LINES:]
     head = f"{service.name}: {service.detail or service.state.value} (log: {service.log.path})"
-    return "\n".join([head, *(f"  | {line}" for line in lines)])
+    return "\n".join([head, *(f"  | {line[:TOLD_CHARACTERS]}" for line in lines)])
 
 
 def _check_free(listen: str) -> None:

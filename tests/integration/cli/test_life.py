@@ -103,6 +103,23 @@ async def test_what_is_killed_comes_back_and_jobs_go_on(suite: RunningSuite, nam
     assert all(suite.pid(name) not in (None, before[name]) for name in names)
 
 
+def test_what_is_killed_without_restarts_stays_down(suite: RunningSuite) -> None:
+    address = suite.address
+    with suite.no_restarts():
+        suite.kill("router")
+        assert suite.pid("router") is None
+        suite.start("router")
+    suite.wait_ready()
+    assert suite.address == address
+
+
+def test_a_stage_scales_up_and_down(suite: RunningSuite) -> None:
+    suite.scale("decoder", 2)
+    assert suite.pid("decoder-1") is not None
+    suite.scale("decoder", 1)
+    assert "decoder-1" not in suite.names
+
+
 def test_the_demo_makes_a_picture_and_leaves_nothing(tmp_path: Path) -> None:
     with command.start("demo", "--json", "-o", str(tmp_path / "demo.png"), state_dir=tmp_path) as demo:
         line = _service_ready(demo)

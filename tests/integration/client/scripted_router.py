@@ -44,7 +44,8 @@ class ScriptedRouter(router_service_pb2_grpc.RouterServiceServicer):
         self._fail()
         self.watched_from.append(request.after_sequence)
         # One event is repeated after a break, as a careless server might.
-        for sequence in range(max(1, request.after_sequence), STEPS + 2):
+        first = max(1, request.after_sequence) if request.after_sequence <= STEPS else STEPS + 2
+        for sequence in range(first, STEPS + 2):
             if sequence == self.hold_at:
                 self.holding.set()
                 await self.released.wait()
@@ -52,6 +53,12 @@ class ScriptedRouter(router_service_pb2_grpc.RouterServiceServicer):
             if sequence > request.after_sequence and self.broken_streams:
                 self.broken_streams -= 1
                 raise TriptychError(Reason.EXCHANGE_UNAVAILABLE, "broken by the script")
+
+    async def GetJob(
+        self, request: router_service_pb2.GetJobRequest, context: Context
+    ) -> router_service_pb2.GetJobResponse:
+        job = job_pb2.Job(job_id=JOB, state=job_pb2.JOB_STATE_SUCCEEDED, last_sequence=STEPS + 1)
+        return router_service_pb2.GetJobResponse(job=job)
 
     async def CancelJob(
         self, request: router_service_pb2.CancelJobRequest, context: Context

@@ -24,6 +24,11 @@ async def test_a_watch_that_breaks_goes_on_where_it_was() -> None:
     assert router.watched_from == [0, 1, 2, 3]
 
 
+async def test_a_watch_from_the_end_of_an_ended_job_has_nothing_to_tell() -> None:
+    async with served(ScriptedRouter()) as address, Client(address, patience=QUICK) as client:
+        assert [event async for event in client.watch(JOB, after_sequence=STEPS + 1)] == []
+
+
 async def test_a_watch_outlives_a_restart_of_the_router() -> None:
     router = ScriptedRouter()
     router.hold_at = 3
