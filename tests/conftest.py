@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests use."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -35,3 +36,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSuite]:
     """A whole suite, one worker a stage, shared by all tests: leave it as ready as you found it."""
     with running_suite(tmp_path_factory.mktemp("suite")) as suite:
         yield suite
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every tiny checkpoint, and a catalog of them."""
+    # Here, not above: tests of the exchange and of the router do without torch.
+    from tests.tiny_checkpoints import make_tiny_checkpoints, write_catalog
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    make_tiny_checkpoints(folder)
+    write_catalog(folder)
+    return folder

@@ -1,7 +1,9 @@
 """Files from frames: PNG, JPEG and WebP with Pillow, MP4 with PyAV."""
 
 import io
+import tempfile
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -57,14 +59,16 @@ def _with_pillow(frames: list[Image.Image], media_format: "MediaFormat.ValueType
 
 
 def _mp4(frames: list[Image.Image], fps: float) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"movflags": "faststart"}) as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
-        stream.width, stream.height = frames[0].size
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": MP4_CRF, "preset": "veryfast"}
-        for frame in frames:
-            pixels = np.asarray(frame.convert("RGB"))
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
-    return file.getvalue()
+    # In a real file: moving the index to the front, so that players can start before the end, reads it again.
+    with tempfile.TemporaryDirectory(prefix="triptych-") as folder:
+        path = Path(folder) / "video.mp4"
+        with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+            stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
+            stream.width, stream.height = frames[0].size
+            stream.pix_fmt = "yuv420p"
+            stream.options = {"crf": MP4_CRF, "preset": "veryfast"}
+            for frame in frames:
+                pixels = np.asarray(frame.convert("RGB"))
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+            container.mux(stream.encode())
+        return path.read_bytes()

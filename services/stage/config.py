@@ -28,7 +28,8 @@ class WorkerConfig:
     models: str = ""
     # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
     device: str = "auto"
-    # CPU threads for torch; 0: as many as torch thinks best.
+    # CPU threads for torch; 0: all cores but one. More threads than free cores is far worse than one too few: every
+    # parallel region then waits for a thread that is not running.
     threads: int = 0
     # Calls taken at once; the best-ranked runs.
     max_active_jobs: int = 4

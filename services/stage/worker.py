@@ -86,8 +86,7 @@ async def run_worker(
 ) -> None:
     """Run a worker until SIGTERM or SIGINT; then drain and return."""
     configure_logs(config.log_level)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) - 1))
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)

@@ -14,7 +14,6 @@ from PIL import Image
 from tests.integration.stages.stage_calls import StageCalls
 from tests.natsd import NatsServer
 from tests.stock import StockPipelines
-from tests.tiny_checkpoints import make_tiny_checkpoints, write_catalog
 from tests.workers import WorkerProcess
 from triptych.exchange import Exchange, ExchangeConfig
 from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, Attachment
@@ -44,16 +43,8 @@ async def all_ready(url: str, processes: list[WorkerProcess]) -> None:
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every tiny checkpoint."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    make_tiny_checkpoints(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def stock(checkpoints: Path) -> StockPipelines:
-    return StockPipelines(checkpoints)
+def stock(tiny_checkpoints: Path) -> StockPipelines:
+    return StockPipelines(tiny_checkpoints)
 
 
 @pytest.fixture(scope="session")
@@ -66,9 +57,11 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 
 @pytest.fixture(scope="session")
-def workers(checkpoints: Path, nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def workers(
+    tiny_checkpoints: Path, nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workers]:
     folder = tmp_path_factory.mktemp("workers")
-    catalog = write_catalog(checkpoints)
+    catalog = tiny_checkpoints / "models.toml"
     processes = {
         stage: WorkerProcess(stage, f"{stage}-1", catalog, nats_server.url, folder, "--drain_seconds=5")
         for stage in STAGES

@@ -1,0 +1,80 @@
+"""Checkpoints from outside: what is read of them, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
+from services.stage.hosted_block import HostedBlock
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def copy_of(tiny_checkpoints: Path, tmp_path: Path) -> Path:
+    """An SDXL checkpoint of the test's own."""
+    return Path(shutil.copytree(tiny_checkpoints / "sdxl", tmp_path / "sdxl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "patch_size", "temporal", "text_tokens"),
+    [("sdxl", 2, 1, 0), ("flux", 2, 1, 512), ("sd3", 2, 1, 256), ("wan", 2, 4, 512), ("wan-i2v", 2, 4, 512)],
+)
+def test_shapes_come_from_the_models_own_configs(
+    tiny_checkpoints: Path, name: str, patch_size: int, temporal: int, text_tokens: int
+) -> None:
+    profile = Checkpoint(name, str(tiny_checkpoints / name)).profile
+    assert (profile.vae_scale_factor, profile.patch_size) == (8, patch_size)
+    assert (profile.vae_temporal_factor, profile.text_token_count) == (temporal, text_tokens)
+    assert "prompt" in {declared.name for declared in profile.inputs}
+
+
+def test_a_stage_loads_its_own_components_alone(tiny_checkpoints: Path) -> None:
+    checkpoint = Checkpoint("sdxl", str(tiny_checkpoints / "sdxl"))
+    block = HostedBlock.load(checkpoint, DENOISE, torch.float32, CPU)
+    modules = {name: part for name, part in block.pipeline.components.items() if isinstance(part, torch.nn.Module)}
+    weighty = {name for name, part in modules.items() if next(part.parameters()).device.type != "meta"}
+    assert weighty == {"unet"}
+
+
+def test_jobs_share_weights_and_nothing_else(tiny_checkpoints: Path) -> None:
+    block = HostedBlock.load(Checkpoint("sdxl", str(tiny_checkpoints / "sdxl")), DENOISE, torch.float32, CPU)
+    one, other = block.fork(3.0), block.fork(5.0)
+    assert one.unet is other.unet
+    assert one.scheduler is not other.scheduler
+    assert (one.guider.guidance_scale, other.guider.guidance_scale) == (3.0, 5.0)
+
+
+def test_pickled_weights_are_never_loaded(copy_of: Path) -> None:
+    weights = copy_of / "unet" / "diffusion_pytorch_model.safetensors"
+    torch.save({"x": torch.ones(1)}, weights.with_suffix(".bin"))
+    weights.unlink()
+    with pytest.raises(CheckpointError, match="model mine: cannot load unet"):
+        HostedBlock.load(Checkpoint("mine", str(copy_of)), DENOISE, torch.float32, CPU)
+
+
+def test_remote_code_is_never_run(copy_of: Path) -> None:
+    marker = copy_of / "ran"
+    (copy_of / "block.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    (copy_of / "modular_config.json").write_text(json.dumps({"auto_map": {"ModularPipelineBlocks": "block.Mine"}}))
+    with pytest.raises(CheckpointError, match="mine"):
+        _ = Checkpoint("mine", str(copy_of)).pipeline
+    assert not marker.exists()
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"model mine: cannot read {tmp_path}"):
+        _ = Checkpoint("mine", str(tmp_path)).pipeline
+
+
+def test_the_fingerprint_tells_fine_tunes_apart(copy_of: Path, tiny_checkpoints: Path) -> None:
+    stock = Checkpoint("sdxl", str(tiny_checkpoints / "sdxl")).fingerprint
+    assert Checkpoint("sdxl", str(copy_of)).fingerprint == stock
+    weights = copy_of / "unet" / "diffusion_pytorch_model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert Checkpoint("sdxl", str(copy_of)).fingerprint != stock
