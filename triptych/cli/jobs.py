@@ -1,6 +1,7 @@
 """`triptych jobs`, `cancel` and `estimate`."""
 
 import argparse
+from datetime import UTC
 from typing import Any
 
 from triptych.cli.remote import router
@@ -47,7 +48,7 @@ async def run_jobs(args: argparse.Namespace, terminal: Terminal) -> int:
                 _state(job),
                 job.spec.model,
                 seconds(estimate_s(job.estimate)),
-                job.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S"),
+                job.create_time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
                 _short(job.spec.prompt),
             )
             for job in jobs

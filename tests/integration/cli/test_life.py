@@ -1,6 +1,7 @@
 """A suite's life: up, down, the death of each process and of the supervisor, and the demo."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,26 @@ def test_ctrl_c_drains_and_what_was_accepted_is_still_there(state_dir: Path) -> 
     _, alive = psutil.wait_procs(everything, timeout=0)
     assert not alive
     assert "worker_stopped" in (state_dir / "logs" / "denoiser-0.log").read_text().splitlines()[-1]
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    with command.start(*UP, state_dir=tmp_path) as process:
+        command.read_until(process, ["router       ready"])
+        children = psutil.Process(process.pid).children(recursive=True)
+        command.press_ctrl_c(process)
+        process.communicate()
+    assert process.returncode == 0
+    assert len(children) == 5
+    _, alive = psutil.wait_procs(children, timeout=0)
+    assert not alive
+
+
+def test_an_address_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = command.run("up", "--listen", address, state_dir=tmp_path)
+    assert ended.returncode == 1
+    assert f"cannot listen on {address}" in ended.stderr
 
 
 @pytest.mark.parametrize("names", [("nats",), ("router",), ("encoder-0", "denoiser-0", "decoder-0")])
