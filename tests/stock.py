@@ -11,11 +11,12 @@ from PIL import Image
 
 from services.stage.hosted_block import guided, guiders
 from services.stage.job_inputs import guidance, job_inputs
+from triptych.catalog import Catalog
 from triptych.v1.job_pb2 import JobSpec
 
 
 class StockPipelines:
-    """Whole `ModularPipeline`s, as anyone would use them."""
+    """Whole `ModularPipeline`s of a folder's catalog, as anyone would use them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,7 +37,7 @@ class StockPipelines:
 
     def _pipeline(self, name: str) -> Any:
         if name not in self._loaded:
-            pipeline = ModularPipeline.from_pretrained(str(self._folder / name))
+            pipeline = ModularPipeline.from_pretrained(Catalog.load(self._folder / "models.toml").checkpoint(name))
             pipeline.load_components(dtype=torch.float32)
             pipeline.set_progress_bar_config(disable=True)
             self._loaded[name] = pipeline

@@ -75,8 +75,13 @@ def make_tiny_checkpoints(folder: Path) -> None:
 
 
 def write_catalog(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
-    """A models.toml beside the checkpoints, 64 × 64 pixels, three steps."""
-    lines = []
+    """A models.toml beside the checkpoints, 64 × 64 pixels, three steps; and the embedded model, by its real path."""
+    shapes = Path(__file__).parents[1] / "models" / "shapes" / "checkpoint"
+    lines = [
+        f'[models.shapes]\ncheckpoint = "{shapes}"\ndtype = "float32"',
+        "[models.shapes.defaults]\nstep_count = 20\nguidance = 4.0\nwidth = 96\nheight = 96",
+        "[models.shapes.cost]\neffective_tflops = 0.1\ntflop_per_ktoken = 0.002\nforward_s = 0.02\nload_s = 1.0",
+    ]
     for name in names:
         kind, frames = ("video", 9) if name.startswith("wan") else ("image", 1)
         lines += [

@@ -97,10 +97,15 @@ class Catalog:
             raise ConfigError(f"{path}: names no model")
         return cls(models, path.resolve().parent)
 
-    def locate(self, place: str) -> str:
-        """The folder of a checkpoint if it lies beside the catalog, else the hub id as it stands.
+    def checkpoint(self, name: str) -> str:
+        """Where the model of this name lies: a folder, or the hub id as it stands. Raises `KeyError`."""
+        return self._locate(self.models[name].checkpoint)
 
-        A name never leads out of the catalog's folder unless the catalog's own author wrote an absolute path.
-        """
+    def tiny_decoder(self, name: str) -> str | None:
+        """Where its tiny decoder lies, if it has one."""
+        place = self.models[name].tiny_decoder
+        return None if place is None else self._locate(place)
+
+    def _locate(self, place: str) -> str:
         folder = self.folder / place
         return str(folder) if folder.is_dir() else place

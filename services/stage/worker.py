@@ -56,7 +56,7 @@ class WorkerHost:
             if name not in catalog.models:
                 raise ValueError(f"models: {name!r} is not in {self.config.catalog}")
             self.models[name] = catalog.models[name]
-            self.checkpoints[name] = Checkpoint(name, catalog.locate(catalog.models[name].checkpoint))
+            self.checkpoints[name] = Checkpoint(name, catalog.checkpoint(name))
 
     def dtype(self, model: str) -> torch.dtype:
         """The element type of this stage's weights."""

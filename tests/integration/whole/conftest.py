@@ -1,0 +1,31 @@
+"""A whole suite over every tiny checkpoint and the embedded model, shared by the tests of this folder."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.stock import StockPipelines
+from tests.suite import RunningSuite, running_suite
+from triptych.client import Client
+
+
+@pytest.fixture(scope="package")
+def tiny_suite(tiny_checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSuite]:
+    """One worker a stage, one thread each: leave it as ready as you found it."""
+    with running_suite(tmp_path_factory.mktemp("tiny-suite"), catalog=tiny_checkpoints / "models.toml") as suite:
+        yield suite
+
+
+@pytest.fixture
+async def client(tiny_suite: RunningSuite) -> AsyncIterator[Client]:
+    async with Client(tiny_suite.address) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def stock(tiny_checkpoints: Path) -> StockPipelines:
+    # As the workers were told: results can differ in the last bit with the number of threads.
+    torch.set_num_threads(1)
+    return StockPipelines(tiny_checkpoints)

@@ -1,0 +1,30 @@
+"""Jobs for the tests of whole suites, and what their event logs must always be."""
+
+from typing import Any
+
+from triptych.client import Client
+from triptych.v1.job_pb2 import MEDIA_FORMAT_PNG, JobEvent, JobSpec
+
+ENDS = {"succeeded", "failed", "cancelled"}
+
+
+def job(model: str, **fields: Any) -> JobSpec:
+    """A reproducible job with a lossless output; the catalog's defaults fill in the rest."""
+    return JobSpec(model=model, **{"prompt": "a red circle", "seed": 11, "output_format": MEDIA_FORMAT_PNG, **fields})
+
+
+async def events_of(client: Client, job_id: str) -> list[JobEvent]:
+    """A job's whole log, up to its end: numbered without a gap, one end, nothing after it."""
+    events = [event async for event in client.watch(job_id)]
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert [kind_of(event) in ENDS for event in events] == [False] * (len(events) - 1) + [True]
+    return events
+
+
+def kind_of(event: JobEvent) -> str:
+    return event.WhichOneof("event") or ""
+
+
+def steps_of(events: list[JobEvent]) -> list[int]:
+    """The steps that were reported, in order."""
+    return [event.progress.step for event in events if kind_of(event) == "progress"]
