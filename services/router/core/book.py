@@ -5,17 +5,19 @@ from heapq import heappop, heappush
 from services.router.core.job import Task
 from services.router.core.lane import Lane, LaneKey
 from services.router.core.ledger import Ledger
+from services.router.core.peers import PeerKey, Peers, peer_key
 from services.router.core.record import JobRecord
 from services.router.core.task import TRANSITIONS, TaskRecord, TaskState
 
 
 class Book:
-    """Jobs by id, lanes by pool, model and length, and a ledger a tenant; lanes and ledgers last while in use."""
+    """Jobs by id, lanes by pool, model and length, a ledger a tenant, and peers; these last while in use."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.lanes: dict[LaneKey, Lane] = {}
         self.tenants: dict[str, Ledger] = {}
+        self.peers: dict[PeerKey, Peers] = {}
         self._holds: list[tuple[float, str, int, Task]] = []
         self._hold_count = 0
 
@@ -28,6 +30,7 @@ class Book:
         lane = self.lanes.setdefault(key, Lane(key))
         lane.job_count += 1
         self.jobs[job.job_id] = job
+        self.peers.setdefault(peer_key(job.request), Peers()).add(job.request.seconds.total_s, job.rank)
         for record in job.tasks:
             lane.enter(job, record)
         self.reckon(job)
@@ -44,6 +47,10 @@ class Book:
         self.tenants[tenant].remove(job.key)
         if not self.tenants[tenant]:
             del self.tenants[tenant]
+        peers = self.peers[peer_key(job.request)]
+        peers.remove(job.request.seconds.total_s, job.rank)
+        if not peers:
+            del self.peers[peer_key(job.request)]
         del self.jobs[job.job_id]
 
     def move(self, job: JobRecord, record: TaskRecord, state: TaskState) -> None:

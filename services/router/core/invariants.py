@@ -21,6 +21,7 @@ def check(config: SchedulerConfig, book: Book, fleet: Fleet) -> None:
         jobs = [job for job in book.jobs.values() if job.request.tenant == tenant]
         assert len(ledger) == len(jobs) > 0, tenant
         assert _close(ledger.total(), _unrun(jobs)), tenant
+    assert sum(len(peers) for peers in book.peers.values()) == len(book.jobs)
     _check_workers(book, fleet)
 
 

@@ -3,6 +3,7 @@
 from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
 from services.router.core.job import JobRequest
+from services.router.core.peers import peer_key
 from services.router.core.policy import POLICIES
 
 
@@ -21,6 +22,9 @@ def rank_of(config: SchedulerConfig, book: Book, request: JobRequest, now: float
 def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, earliest: float, live_denoisers: int) -> float:
     """The earliest rank, put off for as long as the tenant's jobs up to that rank take in its share of the fleet.
 
+    Never ahead of an earlier job of the tenant that is much the same (see `peers`): what one asks for twice comes in
+    the order in which it was asked for, though what is ahead shrinks meanwhile.
+
     That is `start_tag + κ · estimate` with `start_tag = now + φ · own / weight`. `own`: the unrun seconds of those jobs
     of the tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant is
     tagged as if it had its fair share and no more; no state is kept, so who had the fleet alone owes nothing later.
@@ -30,4 +34,6 @@ def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, earlies
         return earliest
     weights = sum(config.tenant_weights.get(tenant, 1.0) for tenant in book.tenants)
     weight = config.tenant_weights.get(request.tenant, 1.0) * config.class_weights.get(request.priority_class, 1.0)
-    return ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight)
+    peers = book.peers.get(peer_key(request))
+    after = peers.last_rank(request.seconds.total_s) if peers is not None else earliest
+    return max(after, ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight))

@@ -3,8 +3,8 @@
 import pytest
 
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted, Ticked, WorkerSeen
-from services.router.core.job import Stage
+from services.router.core.events import JobSubmitted, TaskProgressed, Ticked, WorkerSeen
+from services.router.core.job import Stage, Task
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
 
@@ -72,3 +72,21 @@ def test_who_had_the_fleet_alone_owes_nothing_afterwards() -> None:
         clock.at(1.0, JobSubmitted(request(f"{index}", 10.0, tenant="a")))
     clock.run()
     assert rank(clock.scheduler, 1000.0, 10.0, tenant="a") == rank(clock.scheduler, 1000.0, 10.0, tenant="b")
+
+
+def test_equal_jobs_of_one_tenant_keep_their_order_though_the_work_ahead_shrinks() -> None:
+    it = scheduler()
+    for index, fraction in enumerate([0.0, 0.5, 0.8, 0.9]):
+        # The first turns out to be faster than its estimate, and the estimates are learnt meanwhile.
+        it.handle(TaskProgressed(Task("a0", Stage.ENCODE), fraction), 0.01 * index)
+        it.handle(JobSubmitted(request(f"a{index}", 10.0 - 0.3 * index, encode_s=2.0)), 0.01 * index)
+    ranks = [it.job(f"a{index}").rank for index in range(4)]  # type: ignore[union-attr]
+    assert ranks == sorted(ranks)
+
+
+def test_a_clearly_shorter_job_overtakes_ones_of_the_same_tenant() -> None:
+    it = scheduler()
+    for index in range(3):
+        it.handle(JobSubmitted(request(f"a{index}", 10.0)), 0.0)
+    assert rank(it, 0.0, 1.0) < 50.0
+    assert rank(it, 0.0, 10.0, priority_class="premium") < it.job("a2").rank  # type: ignore[union-attr]
