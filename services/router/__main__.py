@@ -22,12 +22,15 @@ async def run(config: RouterConfig) -> int:
 
 
 def main() -> None:
-    """The whole program. What keeps it from starting is said in one line, with exit status 1."""
+    """The whole program. What keeps it from starting is said in one line: exit status 2 for settings, else 1."""
     config = load_config(RouterConfig, PROGRAM)
     configure_logs(config.log_level)
     try:
         sys.exit(asyncio.run(run(config)))
-    except (ConfigError, TriptychError, OSError) as error:
+    except ConfigError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (TriptychError, OSError) as error:
         sys.exit(f"{PROGRAM}: {error}")
 
 

@@ -22,7 +22,7 @@ from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import Heartbeat
 from services.stage.numerics import choose_device
 from triptych.catalog import Catalog, CatalogModel
-from triptych.config import load_config
+from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
 from triptych.exchange import Exchange
 from triptych.logs import configure_logs
@@ -175,10 +175,22 @@ def stage_name(stage: "Stage.ValueType") -> str:
 
 
 def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHost, Config], StageService]) -> None:
-    """A worker's whole program. What keeps it from starting is said in one line, with exit status 1."""
+    """A worker's whole program. What keeps it from starting is said in one line: exit status 2 for settings, else 1."""
     program = f"triptych {stage_name(stage)}r"
     config = load_config(kind, program)
+    status = 0
     try:
         asyncio.run(run_worker(config, stage, lambda host: make(host, config)))
-    except (CheckpointError, TriptychError, OSError, ValueError) as error:
-        sys.exit(f"{program}: {error}")
+    except (ConfigError, ValueError) as error:
+        status = _complain(program, error, 2)
+    except (CheckpointError, TriptychError, OSError) as error:
+        status = _complain(program, error, 1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All is drained and closed. Taking torch apart as well takes seconds, and can abort in its own threads.
+    os._exit(status)
+
+
+def _complain(program: str, error: Exception, status: int) -> int:
+    print(f"{program}: {error}", file=sys.stderr)
+    return status

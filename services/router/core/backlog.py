@@ -7,6 +7,7 @@ from services.router.core.fleet import Fleet, Group, Workers
 from services.router.core.job import Stage, StageSeconds
 from services.router.core.lane import LaneKey
 from services.router.core.record import Key
+from services.router.core.worker import WorkerRecord
 
 _STAGES = tuple(Stage)
 
@@ -55,7 +56,8 @@ class Backlogs:
         """Predicted seconds until the denoise of a job at `key` starts, its encode taking `encode_s`."""
         denoisers = self._fleet.suited(Group(Stage.DENOISE, pool, model))
         at_once = not self._queued_ahead(denoisers, key) and any(worker.idle for worker in denoisers)
-        return max(backlog.encode_s + encode_s, 0.0 if at_once else backlog.denoise_s)
+        denoiser_s = 0.0 if at_once else max(backlog.denoise_s, _slot_free_s(denoisers))
+        return max(backlog.encode_s + encode_s, denoiser_s)
 
     def position(self, pool: str, key: Key) -> int:
         """How many jobs of the pool that wait for a denoiser rank ahead."""
@@ -69,6 +71,15 @@ class Backlogs:
             and any(worker.worker_id in own for worker in self._fleet.suited(_denoise_group(lane.key)))
             for lane in self._book.lanes.values()
         )
+
+
+def _slot_free_s(workers: Workers) -> float:
+    """Seconds until one of the workers has a slot to give, however its jobs rank: what runs in the last slot stays."""
+    return min((_soonest_s(worker) if worker.full else 0.0 for worker in workers), default=0.0)
+
+
+def _soonest_s(worker: WorkerRecord) -> float:
+    return min(record.unrun_s for record in worker.running.values())
 
 
 def _denoise_group(key: LaneKey) -> Group:

@@ -27,6 +27,11 @@ class WorkerRecord:
     def idle(self) -> bool:
         return not self.running
 
+    @property
+    def full(self) -> bool:
+        """Whether all its slots are taken."""
+        return 0 < self.info.slots <= len(self.running)
+
     def can_run(self, model: str) -> bool:
         """Whether it may be given work of this model."""
         return self.info.ready and model in self.info.models

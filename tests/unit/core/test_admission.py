@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from services.router.core.actions import RejectJob, Verdict
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted, WorkerSeen
-from services.router.core.job import Stage, WorkerInfo
+from services.router.core.events import JobSubmitted, TaskFinished, WorkerSeen
+from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
 
@@ -155,3 +155,12 @@ def test_under_overload_the_longest_go_first(
     admitted = [judge(it, size, decode_s=size / 10, deadline_s=deadline_s).admitted for size in sorted(sizes)]
     assert admitted == sorted(admitted, reverse=True)
     assert all(judge(it, size).limit_s < inf for size in sizes)
+
+
+def test_a_job_waits_for_a_slot_even_if_it_ranks_ahead_of_all_that_runs() -> None:
+    it = scheduler()
+    it.handle(JobSubmitted(request("long", 8.0)), 0.0)
+    it.handle(TaskFinished(Task("long", Stage.ENCODE), 0.0), 0.0)
+    assert judge(it, 1.0).wait_s == 8.0
+    assert judge(it, 1.0, deadline_s=4.0).reason == "DEADLINE_UNREACHABLE"
+    assert judge(it, 1.0, deadline_s=10.0).admitted
