@@ -64,12 +64,13 @@ class DecoderServer(DecoderServiceServicer):
         return response
 
     async def _bundles(self, model: HostedModel, request: DecodeRequest) -> list[Bundle]:
-        declared = {name for block in model.names for name in model.checkpoint.blocks[block].input_names}
+        contracts = model.checkpoint.contracts
+        declared = {name for block in model.names for name in contracts[block].inputs}
         refs = [
             entry.data
             for entry in request.conditioning
             if (not entry.HasField("output_index") or entry.output_index == request.latents.output_index)
-            and declared & model.checkpoint.carried_from(entry.block)
+            and declared & contracts[entry.block].carried
         ]
         return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in [*refs, request.latents.data])))
 

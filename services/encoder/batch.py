@@ -88,7 +88,7 @@ def _kind(work: BlockWork) -> str:
 
 
 def _texts(work: BlockWork) -> dict[str, str]:
-    names = set(work.model.checkpoint.blocks[work.name].input_names)
+    names = work.model.checkpoint.contracts[work.name].inputs
     return {name: value for name, value in work.inputs.items() if isinstance(value, str) and name in names}
 
 

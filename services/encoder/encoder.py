@@ -55,8 +55,7 @@ class Encoder:
         """The job's conditioning. Raises `TriptychError`, and whatever a block raises."""
         job = _Job(spec, rank, model, model.inputs(spec), [])
         for name in model.wanted(job.inputs):
-            draws = "generator" in model.checkpoint.blocks[name].input_names
-            for output_index in range(spec.output_count) if draws else [None]:
+            for output_index in range(spec.output_count) if model.checkpoint.contracts[name].draws else [None]:
                 await self._encode_block(job, name, output_index)
         return Encoded(job.conditioning, job.cached, job.device_s)
 
@@ -91,15 +90,14 @@ class Encoder:
 
 def _facts(job: _Job, name: str, output_index: int | None, earlier: list[Conditioning]) -> dict[str, Any]:
     """Everything that shapes the block's result."""
-    block = job.model.checkpoint.blocks[name]
-    names = set(block.input_names)
+    contract = job.model.checkpoint.contracts[name]
     return {
         "model": job.model.checkpoint.fingerprint,
         "block": name,
-        "class": type(block).__name__,
+        "class": contract.class_name,
         "dtype": str(job.model.dtype),
         "numerics": numerics_id(job.model.device),
-        "inputs": {key: value for key, value in job.inputs.items() if key in names},
+        "inputs": {key: value for key, value in job.inputs.items() if key in contract.inputs},
         "guidance": _guider_facts(job.model.checkpoint, name, job.spec),
         "noise": None if output_index is None else job.spec.seed + output_index,
         "earlier": [entry.key for entry in earlier],
@@ -108,13 +106,13 @@ def _facts(job: _Job, name: str, output_index: int | None, earlier: list[Conditi
 
 def _earlier(job: _Job, name: str, output_index: int | None) -> list[Conditioning]:
     """Conditioning of this job that the block builds on: values that it declares, and the noise drawn so far."""
-    names = set(job.model.checkpoint.blocks[name].input_names)
+    contracts = job.model.checkpoint.contracts
     earlier = []
     for entry in job.conditioning:
         draws = entry.HasField("output_index")
         if draws and entry.output_index != output_index:
             continue
-        if draws or names & job.model.checkpoint.carried_from(entry.block):
+        if draws or contracts[name].inputs & contracts[entry.block].carried:
             earlier.append(entry)
     return earlier
 
@@ -126,7 +124,7 @@ def _guider_facts(checkpoint: Checkpoint, name: str, spec: JobSpec) -> dict[str,
     """
     facts = {}
     for component, stock in guiders(checkpoint.pipeline).items():
-        if component in checkpoint.blocks[name].component_names:
+        if component in checkpoint.contracts[name].components:
             guider = guided(stock, guidance(spec))
             facts[component] = [type(guider).__name__, guider.num_conditions]
     return facts

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from diffusers import ModularPipeline
 
+from services.stage.block_contract import BlockContract, read_contracts
 from triptych.v1.worker_pb2 import MEDIA_KIND_IMAGE, MEDIA_KIND_VIDEO, DeclaredInput, ModelProfile
 
 DENOISE = "denoise"
@@ -65,14 +66,10 @@ class Checkpoint:
         names = list(self.blocks)
         return names[names.index(DENOISE) + 1 :]
 
-    def carried_from(self, block_name: str) -> set[str]:
-        """Names of the block's outputs that a later block declares as an input, by name or by kind of input."""
-        names = list(self.blocks)
-        later = [self.blocks[name] for name in names[names.index(block_name) + 1 :]]
-        inputs = {param.name for block in later for param in block.inputs if param.name}
-        kinds = {param.kwargs_type for block in later for param in block.inputs if param.name is None}
-        outputs = self.blocks[block_name].intermediate_outputs
-        return {output.name for output in outputs if output.name in inputs or output.kwargs_type in kinds - {None}}
+    @cached_property
+    def contracts(self) -> dict[str, BlockContract]:
+        """What each block declares."""
+        return read_contracts(self.blocks)
 
     @cached_property
     def vae_shell(self) -> torch.nn.Module | None:
@@ -91,7 +88,7 @@ class Checkpoint:
         pipeline = self.pipeline
         if self.vae_shell is not None:
             pipeline.vae = self.vae_shell
-        outputs = {name for block in self.decode_names for name in self.blocks[block].intermediate_output_names}
+        outputs = {name for block in self.decode_names for name in self.contracts[block].outputs}
         return ModelProfile(
             name=self.name,
             fingerprint=self.fingerprint,

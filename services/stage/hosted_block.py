@@ -11,6 +11,7 @@ from diffusers import SchedulerMixin
 from diffusers.guiders import BaseGuidance
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks, PipelineState
 
+from services.stage.block_contract import BlockContract
 from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
 
 log = structlog.get_logger()
@@ -44,8 +45,8 @@ class HostedBlock:
         return cls(checkpoint, name, pipeline)
 
     @property
-    def input_names(self) -> list[str]:
-        return list(self.pipeline._blocks.input_names)
+    def contract(self) -> BlockContract:
+        return self.checkpoint.contracts[self.name]
 
     def fork(self, guidance: float | None = None) -> Any:
         """A pipeline of one job: own blocks, own schedulers and guiders, shared weights. Takes 0.1 to 0.3 ms."""
@@ -63,16 +64,14 @@ class HostedBlock:
         state = PipelineState()
         for name, (value, kind) in values.items():
             state.set(name, value, kind or None)
-        names = set(self.input_names)
+        names = self.contract.inputs
         return fork(state=state, **{name: value for name, value in inputs.items() if name in names})
 
     def outputs(self, state: PipelineState) -> dict[str, tuple[Any, str]]:
         """What a later block declares as an input, with its kind of input. None is left out: it says nothing."""
-        wanted = self.checkpoint.carried_from(self.name)
-        kinds = {param.name: param.kwargs_type or "" for param in self.pipeline._blocks.intermediate_outputs}
-        return {
-            name: (state.get(name), kinds[name]) for name in kinds if name in wanted and state.get(name) is not None
-        }
+        contract = self.contract
+        values = {name: (state.get(name), kind) for name, kind in contract.outputs.items() if name in contract.carried}
+        return {name: value for name, value in values.items() if value[0] is not None}
 
 
 def guiders(pipeline: Any) -> dict[str, Any]:

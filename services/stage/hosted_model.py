@@ -23,7 +23,7 @@ class HostedModel:
     def load(self) -> None:
         """Load what every job needs; blocks that only some jobs trigger (an image encoder, say) wait for one."""
         for name in self.names:
-            if not triggers(self.checkpoint.blocks[name]):
+            if not self.checkpoint.contracts[name].triggers:
                 self.block(name)
 
     def block(self, name: str) -> HostedBlock:
@@ -38,16 +38,4 @@ class HostedModel:
 
     def wanted(self, inputs: dict[str, Any]) -> list[str]:
         """The blocks that these inputs make run, in order."""
-        return [name for name in self.names if is_triggered(self.checkpoint.blocks[name], inputs)]
-
-
-def triggers(block: Any) -> list[str]:
-    """Inputs of which one must be given for the block to do anything; empty if it always runs."""
-    names = getattr(block, "block_trigger_inputs", None) or []
-    return [] if None in names else list(names)
-
-
-def is_triggered(block: Any, inputs: dict[str, Any]) -> bool:
-    """Whether the block does anything with these inputs."""
-    names = triggers(block)
-    return not names or any(inputs.get(name) is not None for name in names)
+        return [name for name in self.names if self.checkpoint.contracts[name].is_triggered(inputs)]

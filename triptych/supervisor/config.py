@@ -106,9 +106,10 @@ class CommandLines:
 
     def _threads(self, role: str) -> int:
         config, cores = self._config, usable_cores()
+        # Never more than there are free cores: docs/decisions/0006-threads.md.
         if role == "denoiser":
-            return config.threads or max(1, cores // config.denoisers)
-        return config.stage_threads or max(1, min(2, cores // 2))
+            return config.threads or max(1, (cores - 1) // config.denoisers)
+        return config.stage_threads or max(1, min(2, cores // 4))
 
 
 def worker_name(role: str, index: int) -> str:
