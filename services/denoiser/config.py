@@ -1,12 +1,15 @@
 """Settings of the denoiser."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from services.stage.config import WorkerConfig
 
 
 @dataclass(frozen=True)
 class DenoiserConfig(WorkerConfig):
-    """A stage worker. Of its active jobs the best-ranked runs; the others are paused between two of their steps."""
+    """A stage worker. Of its active jobs the best-ranked runs; the others are paused where they give way."""
 
     max_active_jobs: int = 3
+    # Where a job gives way to a better-ranked one: before each "block" of a network, or "step", or never ("off").
+    preemption: Literal["block", "step", "off"] = "block"

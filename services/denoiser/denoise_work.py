@@ -1,5 +1,6 @@
 """The denoising of one output: the stock block, run on the device thread."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,16 @@ from triptych.v1.job_pb2 import JobSpec
 
 @dataclass(frozen=True)
 class DenoiseWork:
-    """One output of one job. `conditioning` are the bundles of the encoder's blocks, in their order."""
+    """One output of one job. `conditioning` are the bundles of the encoder's blocks, in their order.
+
+    `before_step` is where it gives way to others; `on_step` is told after each step.
+    """
 
     model: HostedModel
     spec: JobSpec
     output_index: int
     conditioning: list[Bundle]
+    before_step: Callable[[], None]
     on_step: OnStep
 
     def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
@@ -32,7 +37,7 @@ class DenoiseWork:
         began = thread.clock_s()
         hosted = self.model.block(DENOISE)
         fork = hosted.fork(guidance(self.spec))
-        add_step_seam(loops(fork._blocks), thread, self.on_step)
+        add_step_seam(loops(fork._blocks), self.before_step, self.on_step)
         values = self._values()
         generator = noise(self.spec, self.output_index)
         assert generator is not None

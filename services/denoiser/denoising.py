@@ -1,7 +1,7 @@
 """One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
@@ -22,11 +22,19 @@ class Denoising:
     Leaving `events` early, or its task being cancelled, stops the job before its next step.
     """
 
-    def __init__(self, host: WorkerHost, model: HostedModel, request: DenoiseRequest, call: Call) -> None:
+    def __init__(
+        self,
+        host: WorkerHost,
+        model: HostedModel,
+        request: DenoiseRequest,
+        call: Call,
+        before_step: Callable[[], None],
+    ) -> None:
         self._host = host
         self._model = model
         self._request = request
         self._call = call
+        self._before_step = before_step
         self._loop = asyncio.get_running_loop()
         # Bounded by steps × outputs, both checked.
         self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
@@ -65,7 +73,7 @@ class Denoising:
         def on_step(step: int, step_count: int) -> None:
             self._loop.call_soon_threadsafe(self._report, output_index, step, step_count)
 
-        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), on_step)
+        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), self._before_step, on_step)
 
     async def _store(self, output_index: int, bundle: Bundle) -> None:
         ref = await self._host.exchange.put("latents", bundle)

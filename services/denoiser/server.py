@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+import structlog
 from grpc.aio import Server
 
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoising import Denoising
+from services.denoiser.yield_points import add_yield_points
 from services.stage.checkpoint import DENOISE
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
@@ -16,6 +18,8 @@ from triptych.v1.denoiser_service_pb2 import DenoiseRequest, DenoiseResponse
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
 from triptych.v1.worker_pb2 import CacheStats
 
+log = structlog.get_logger()
+
 
 class DenoiserServer(DenoiserServiceServicer):
     """Serves `Denoise`."""
@@ -24,6 +28,8 @@ class DenoiserServer(DenoiserServiceServicer):
 
     def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
         self._host = host
+        self._preemption = config.preemption
+        self._before_step = host.thread.check if config.preemption == "off" else host.thread.give_way
         self._models = HostedModels(host, lambda checkpoint: [DENOISE])
 
     def register(self, server: Server) -> None:
@@ -31,6 +37,11 @@ class DenoiserServer(DenoiserServiceServicer):
 
     def load(self) -> None:
         self._models.load()
+        if self._preemption == "block":
+            for model in self._models:
+                for name, network in model.block(DENOISE).networks.items():
+                    count = add_yield_points(network, self._host.thread.give_way)
+                    log.info("yield_points_added", model=model.checkpoint.name, network=name, count=count)
 
     def cache_stats(self) -> CacheStats:
         return CacheStats()
@@ -40,7 +51,7 @@ class DenoiserServer(DenoiserServiceServicer):
             check_spec(request.spec)
             model = self._models.get(request.spec.model)
             try:
-                async for event in Denoising(self._host, model, request, call).events():
+                async for event in Denoising(self._host, model, request, call, self._before_step).events():
                     yield event
             except ExceptionGroup as group:
                 raise stage_failure(group.exceptions[0], "denoising") from group

@@ -1,6 +1,6 @@
 """The models of the catalog that a worker serves, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -28,6 +28,9 @@ class HostedModels:
             # Read once, here: it hashes the weights.
             log.info("model_loaded", model=name, fingerprint=checkpoint.profile.fingerprint)
             self._models[name] = model
+
+    def __iter__(self) -> Iterator[HostedModel]:
+        return iter(self._models.values())
 
     def get(self, name: str) -> HostedModel:
         """The model. Raises `TriptychError`: MODEL_UNKNOWN, or NOT_READY while it loads."""
