@@ -13,3 +13,10 @@ class DenoiserConfig(WorkerConfig):
     max_active_jobs: int = 3
     # Where a job gives way to a better-ranked one: before each "block" of a network, or "step", or never ("off").
     preemption: Literal["block", "step", "off"] = "block"
+    # Device time between two checkpoints of a job.
+    checkpoint_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.checkpoint_seconds > 0:
+            raise ValueError("checkpoint_seconds: must be above 0")

@@ -1,12 +1,14 @@
 """The denoising of one output: the stock block, run on the device thread."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
 import torch
 
-from services.denoiser.step_seam import OnStep, add_step_seam
+from services.denoiser.loop_state import LoopState
+from services.denoiser.state_codec import Uncapturable
+from services.denoiser.step_seam import CapturedState, Observer, StepSeam
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.hosted_block import loops
@@ -17,37 +19,57 @@ from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import Bundle
 from triptych.v1.job_pb2 import JobSpec
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True)
 class DenoiseWork:
-    """One output of one job. `conditioning` are the bundles of the encoder's blocks, in their order.
+    """One output of one job.
 
-    `before_step` is where it gives way to others; `on_step` is told after each step.
+    `conditioning` are the bundles of the encoder's blocks, in their order; `resume` is the state to go on from, None to
+    begin at the beginning.
     """
 
     model: HostedModel
     spec: JobSpec
     output_index: int
     conditioning: list[Bundle]
-    before_step: Callable[[], None]
-    on_step: OnStep
+    observer: Observer
+    resume: Bundle | None = None
 
     def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
         """The latents, and the device seconds they took. Raises `Stopped`, and whatever the block raises."""
+        try:
+            return self._run(thread)
+        except Uncapturable as error:
+            # Raised by a restore alone, before any step: a state of another version, say.
+            log.warning("checkpoint_left_aside", why=str(error))
+            return replace(self, resume=None)._run(thread)
+
+    def _run(self, thread: DeviceThread) -> tuple[Bundle, float]:
         began = thread.clock_s()
         hosted = self.model.block(DENOISE)
         fork = hosted.fork(guidance(self.spec))
-        add_step_seam(loops(fork._blocks), self.before_step, self.on_step)
         values = self._values()
         generator = noise(self.spec, self.output_index)
         assert generator is not None
         drawn = values.pop(GENERATOR_STATE, None)
         if drawn is not None:
             generator.set_state(drawn[0].cpu())
+        self._add_seam(fork, generator)
         state = hosted.run(fork, values, {**self.model.inputs(self.spec), "generator": generator})
         outputs = hosted.outputs(state)
         _check_latents(outputs)
         return to_bundle(outputs), thread.clock_s() - began
+
+    def _add_seam(self, fork: Any, generator: torch.Generator) -> None:
+        own_loops = list(loops(fork._blocks))
+        resume: CapturedState | None = None
+        if self.resume is not None:
+            resume = from_bundle(self.resume, torch.device("cpu"))
+        seam = StepSeam(LoopState(fork, generator), self.observer, resume)
+        for loop in own_loops:
+            seam.wrap(loop)
 
     def _values(self) -> dict[str, tuple[Any, str]]:
         values: dict[str, tuple[Any, str]] = {}

@@ -1,19 +1,25 @@
 """One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
+import structlog
 from google.protobuf.duration_pb2 import Duration
 
+from services.denoiser.checkpoints import Checkpoints
+from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoise_work import DenoiseWork
+from services.denoiser.output_observer import OutputObserver
 from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
-from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, Latents, Progress
+from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobRestartOnly, Latents, Progress
 from triptych.v1.worker_pb2 import Measurement
+
+log = structlog.get_logger()
 
 
 class Denoising:
@@ -23,27 +29,23 @@ class Denoising:
     """
 
     def __init__(
-        self,
-        host: WorkerHost,
-        model: HostedModel,
-        request: DenoiseRequest,
-        call: Call,
-        before_step: Callable[[], None],
+        self, host: WorkerHost, config: DenoiserConfig, model: HostedModel, request: DenoiseRequest, call: Call
     ) -> None:
         self._host = host
+        self._config = config
         self._model = model
         self._request = request
         self._call = call
-        self._before_step = before_step
         self._loop = asyncio.get_running_loop()
         # Bounded by steps × outputs, both checked.
         self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
+        self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
         self._measurements: list[Measurement] = []
         self._started = False
-        self._done: set[int] = set(request.finished_outputs)
+        self._restart_only = False
 
     async def events(self) -> AsyncIterator[DenoiseResponse]:
-        """Started, progress after each step, latents as they become durable, finished."""
+        """Started, progress after each step, checkpoints, latents as they become durable, finished."""
         running = asyncio.create_task(self._run())
         running.add_done_callback(lambda _: self._events.put_nowait(None))
         try:
@@ -55,32 +57,8 @@ class Denoising:
             running.cancel()
             await asyncio.wait([running])
 
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as storing:
-            for output_index in range(self._request.spec.output_count):
-                if output_index in self._done:
-                    continue
-                work = await self._work(output_index)
-                rank = (self._request.call.rank, self._request.call.job_id)
-                bundle, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
-                self._measure(device_s)
-                storing.create_task(self._store(output_index, bundle))
-
-    async def _work(self, output_index: int) -> DenoiseWork:
-        entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
-        bundles = await asyncio.gather(*(self._host.exchange.get(entry.data) for entry in entries))
-
-        def on_step(step: int, step_count: int) -> None:
-            self._loop.call_soon_threadsafe(self._report, output_index, step, step_count)
-
-        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), self._before_step, on_step)
-
-    async def _store(self, output_index: int, bundle: Bundle) -> None:
-        ref = await self._host.exchange.put("latents", bundle)
-        self._done.add(output_index)
-        self._events.put_nowait(DenoiseResponse(latents=Latents(output_index=output_index, data=ref)))
-
-    def _report(self, output_index: int, step: int, step_count: int) -> None:
+    def report(self, output_index: int, step: int, step_count: int) -> None:
+        """So many steps of an output are done."""
         if not self._started:
             self._started = True
             self._events.put_nowait(DenoiseResponse(started=DenoiseStarted()))
@@ -96,6 +74,36 @@ class Denoising:
             fraction=self._call.fraction,
         )
         self._events.put_nowait(DenoiseResponse(progress=progress))
+
+    def restart_only(self, reason: str) -> None:
+        """The job cannot be checkpointed."""
+        if not self._restart_only:
+            self._restart_only = True
+            log.info("job_restart_only", job_id=self._request.call.job_id, reason=reason)
+            self._events.put_nowait(DenoiseResponse(restart_only=JobRestartOnly(reason=reason)))
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as storing:
+            for output_index in range(self._request.spec.output_count):
+                if output_index in self._request.finished_outputs:
+                    continue
+                work = await self._work(output_index)
+                rank = (self._request.call.rank, self._request.call.job_id)
+                bundle, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
+                self._measure(device_s)
+                storing.create_task(self._store(output_index, bundle))
+
+    async def _work(self, output_index: int) -> DenoiseWork:
+        entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
+        bundles = await asyncio.gather(*(self._host.exchange.get(entry.data) for entry in entries))
+        observer = OutputObserver(self, self._loop, self._host.thread, self._config, self._checkpoints, output_index)
+        resume = await self._checkpoints.resume(output_index)
+        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), observer, resume)
+
+    async def _store(self, output_index: int, bundle: Bundle) -> None:
+        ref = await self._host.exchange.put("latents", bundle)
+        self._events.put_nowait(DenoiseResponse(latents=Latents(output_index=output_index, data=ref)))
+        await self._checkpoints.drop(output_index)
 
     def _measure(self, device_s: float) -> None:
         measurement = Measurement(model=self._request.spec.model, stage=STAGE_DENOISE, batch_size=1)

@@ -28,8 +28,7 @@ class DenoiserServer(DenoiserServiceServicer):
 
     def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
         self._host = host
-        self._preemption = config.preemption
-        self._before_step = host.thread.check if config.preemption == "off" else host.thread.give_way
+        self._config = config
         self._models = HostedModels(host, lambda checkpoint: [DENOISE])
 
     def register(self, server: Server) -> None:
@@ -37,7 +36,7 @@ class DenoiserServer(DenoiserServiceServicer):
 
     def load(self) -> None:
         self._models.load()
-        if self._preemption == "block":
+        if self._config.preemption == "block":
             for model in self._models:
                 for name, network in model.block(DENOISE).networks.items():
                     count = add_yield_points(network, self._host.thread.give_way)
@@ -51,7 +50,7 @@ class DenoiserServer(DenoiserServiceServicer):
             check_spec(request.spec)
             model = self._models.get(request.spec.model)
             try:
-                async for event in Denoising(self._host, model, request, call, self._before_step).events():
+                async for event in Denoising(self._host, self._config, model, request, call).events():
                     yield event
             except ExceptionGroup as group:
                 raise stage_failure(group.exceptions[0], "denoising") from group

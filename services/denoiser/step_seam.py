@@ -1,34 +1,79 @@
 """The seam between the stock denoising loop and us: what happens around each step."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 
-# Called after each step: steps done and steps in all.
-OnStep = Callable[[int, int], None]
+from services.denoiser.loop_state import LoopState
+from services.denoiser.state_codec import Uncapturable
+
+CapturedState = dict[str, tuple[Any, str]]
 
 
-def add_step_seam(
-    loops: Iterable[LoopSequentialPipelineBlocks], before_step: Callable[[], None], on_step: OnStep
-) -> None:
-    """Wrap `loop_step` of one job's own loops.
+class Observer(Protocol):
+    """Who is told of a job's steps; called on the device thread."""
 
-    In `before_step` the job gives way to better-ranked ones, and ends if it was stopped: stopping is free, since the
-    next step is simply not run. Before the first, `on_step` is called with no steps done.
+    def before_step(self) -> None:
+        """Give way to better-ranked jobs; raises `Stopped` to end the job here, before its next step."""
+
+    def after_step(self, step: int, step_count: int) -> None:
+        """So many steps are done; 0 before the first."""
+
+    def checkpoint_due(self) -> bool:
+        """Whether the state should be captured now."""
+
+    def captured(self, step: int, state: CapturedState) -> None:
+        """The state after so many steps."""
+
+    def restart_only(self, reason: str) -> None:
+        """The state cannot be captured; told once, at the first boundary."""
+
+
+@dataclass
+class StepSeam:
+    """Around the steps of one job's own loop.
+
+    With `resume`, the steps before its own are skipped, no forward of theirs is run, and the state is put back in their
+    place: the same block, run again, goes on where the captured one was.
     """
-    for loop in loops:
-        loop.loop_step = _with_seam(loop.loop_step, before_step, on_step)
 
+    loop_state: LoopState
+    observer: Observer
+    resume: CapturedState | None = None
+    _capturable: bool = field(default=True)
 
-def _with_seam(stock: Callable[..., Any], before_step: Callable[[], None], on_step: OnStep) -> Callable[..., Any]:
-    def loop_step(components: Any, state: Any, i: int, **more: Any) -> Any:
-        step_count = len(state.timesteps)
-        before_step()
-        if i == 0:
-            on_step(0, step_count)
-        result = stock(components, state, i=i, **more)
-        on_step(i + 1, step_count)
-        return result
+    def wrap(self, loop: LoopSequentialPipelineBlocks) -> None:
+        """Wrap the loop's `loop_step`."""
+        stock = loop.loop_step
+        first = int(self.resume["step"][0]) if self.resume is not None else 0
 
-    return loop_step
+        def loop_step(components: Any, state: Any, i: int, **more: Any) -> Any:
+            step_count = len(state.timesteps)
+            if i == 0:
+                self.loop_state.begin(state)
+            if i < first:
+                return components, state
+            self.observer.before_step()
+            if i == first:
+                if self.resume is not None:
+                    self.loop_state.restore(self.resume, state)
+                self.observer.after_step(i, step_count)
+            result = stock(components, state, i=i, **more)
+            self._at_boundary(i + 1, step_count, state, is_first=i == first)
+            return result
+
+        loop.loop_step = loop_step
+
+    def _at_boundary(self, step: int, step_count: int, state: Any, *, is_first: bool) -> None:
+        self.observer.after_step(step, step_count)
+        if step == step_count or not self._capturable or not (is_first or self.observer.checkpoint_due()):
+            return
+        try:
+            captured = self.loop_state.capture(step, state)
+        except Uncapturable as error:
+            self._capturable = False
+            self.observer.restart_only(str(error))
+            return
+        if self.observer.checkpoint_due():
+            self.observer.captured(step, captured)

@@ -161,6 +161,9 @@ class StageCalls:
             conditioning=call.job.record.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
         )
+        record = call.job.record
+        if record.HasField("checkpoint"):
+            request.checkpoint.CopyFrom(record.checkpoint)
         stream = DenoiserServiceStub(call.worker.channel).Denoise(request)
         try:
             async for response in stream:
@@ -175,7 +178,13 @@ class StageCalls:
                         call.job.keep_latents(response.latents)
                         call.recorder.save()
                         self._report(call, LatentsReady(call.job.job_id, response.latents.output_index))
+                    case "checkpoint":
+                        record.checkpoint.CopyFrom(response.checkpoint)
+                        call.recorder.save()
+                    case "restart_only":
+                        call.recorder.write(call.event(restart_only=response.restart_only))
                     case "finished":
+                        record.ClearField("checkpoint")
                         return self._denoised(call, response.finished)
         finally:
             stream.cancel()

@@ -63,6 +63,10 @@ def _output(job: Job, event: JobEvent) -> None:
         job.outputs.sort(key=lambda output: output.index)
 
 
+def _restart_only(job: Job, event: JobEvent) -> None:
+    job.restart_only_reason = event.restart_only.reason
+
+
 def _requeued(job: Job, event: JobEvent) -> None:
     if event.requeued.stage == Stage.STAGE_DECODE:
         return  # its latents are there, and other outputs may be at work
@@ -94,4 +98,5 @@ _CHANGES: dict[str, Callable[[Job, JobEvent], None]] = {
     "succeeded": _succeeded,
     "failed": _failed,
     "cancelled": _cancelled,
+    "restart_only": _restart_only,
 }

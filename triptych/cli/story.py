@@ -26,6 +26,8 @@ def sentence(event: job_pb2.JobEvent) -> str:
         return f"output {event.output.index} is ready"
     if kind == "requeued":
         return f"back in the queue: {event.requeued.reason}"
+    if kind == "restart_only":
+        return f"would start again after a crash: {event.restart_only.reason}"
     if kind == "failed":
         return f"failed: {event.failed.error.message}"
     return kind or ""

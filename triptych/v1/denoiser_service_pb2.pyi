@@ -30,6 +30,7 @@ class DenoiseRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     CONDITIONING_FIELD_NUMBER: _builtins.int
     FINISHED_OUTPUTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def call(self) -> _encoder_service_pb2.StageCall: ...
     @_builtins.property
@@ -40,6 +41,12 @@ class DenoiseRequest(_message.Message):
     def finished_outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Outputs whose latents exist already and need not be made again."""
 
+    @_builtins.property
+    def checkpoint(self) -> _job_pb2.Checkpoint:
+        """Where to go on. Left aside if it is of another model, if it has gone, or if a reproducible job would not come out
+        bit for bit here.
+        """
+
     def __init__(
         self,
         *,
@@ -47,10 +54,11 @@ class DenoiseRequest(_message.Message):
         spec: _job_pb2.JobSpec | None = ...,
         conditioning: _abc.Iterable[_job_pb2.Conditioning] | None = ...,
         finished_outputs: _abc.Iterable[_builtins.int] | None = ...,
+        checkpoint: _job_pb2.Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "checkpoint", b"checkpoint", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "conditioning", b"conditioning", "finished_outputs", b"finished_outputs", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "finished_outputs", b"finished_outputs", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -64,6 +72,8 @@ class DenoiseResponse(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     LATENTS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    RESTART_ONLY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___DenoiseStarted:
         """The first step is about to run."""
@@ -74,6 +84,12 @@ class DenoiseResponse(_message.Message):
     def latents(self) -> _job_pb2.Latents: ...
     @_builtins.property
     def finished(self) -> Global___DenoiseFinished: ...
+    @_builtins.property
+    def checkpoint(self) -> _job_pb2.Checkpoint:
+        """Durable on the exchange; the one before the one before it has been removed."""
+
+    @_builtins.property
+    def restart_only(self) -> _job_pb2.JobRestartOnly: ...
     def __init__(
         self,
         *,
@@ -81,12 +97,14 @@ class DenoiseResponse(_message.Message):
         progress: _job_pb2.Progress | None = ...,
         latents: _job_pb2.Latents | None = ...,
         finished: Global___DenoiseFinished | None = ...,
+        checkpoint: _job_pb2.Checkpoint | None = ...,
+        restart_only: _job_pb2.JobRestartOnly | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "restart_only", b"restart_only", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "restart_only", b"restart_only", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "progress", "latents", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "progress", "latents", "finished", "checkpoint", "restart_only"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

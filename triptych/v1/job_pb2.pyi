@@ -463,6 +463,7 @@ class Job(_message.Message):
     DENOISE_TIME_FIELD_NUMBER: _builtins.int
     DECODE_TIME_FIELD_NUMBER: _builtins.int
     CONDITIONING_CACHED_FIELD_NUMBER: _builtins.int
+    RESTART_ONLY_REASON_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     tenant: _builtins.str
     state: Global___JobState.ValueType
@@ -477,6 +478,8 @@ class Job(_message.Message):
     """Sequence of the job's newest event."""
     conditioning_cached: _builtins.bool
     """Text encoders ran for this job: false if its conditioning was found in the cache."""
+    restart_only_reason: _builtins.str
+    """Why the job cannot be taken up in the middle after a crash, if it cannot."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """As accepted: defaults filled in, the seed drawn."""
@@ -528,10 +531,11 @@ class Job(_message.Message):
         denoise_time: _duration_pb2.Duration | None = ...,
         decode_time: _duration_pb2.Duration | None = ...,
         conditioning_cached: _builtins.bool = ...,
+        restart_only_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "progress", b"progress", "spec", b"spec", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "pool", b"pool", "progress", b"progress", "rank", b"rank", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "pool", b"pool", "progress", b"progress", "rank", b"rank", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -631,6 +635,27 @@ class JobRequeued(_message.Message):
 Global___JobRequeued: _TypeAlias = JobRequeued  # noqa: Y015
 
 @_typing.final
+class JobRestartOnly(_message.Message):
+    """The job cannot be checkpointed: after a crash it starts again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobRestartOnly: _TypeAlias = JobRestartOnly  # noqa: Y015
+
+@_typing.final
 class JobSucceeded(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -700,6 +725,7 @@ class JobEvent(_message.Message):
     SUCCEEDED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
+    RESTART_ONLY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     sequence: _builtins.int
     """1, 2, 3 … per job, without gaps."""
@@ -726,6 +752,8 @@ class JobEvent(_message.Message):
     def failed(self) -> Global___JobFailed: ...
     @_builtins.property
     def cancelled(self) -> Global___JobCancelled: ...
+    @_builtins.property
+    def restart_only(self) -> Global___JobRestartOnly: ...
     def __init__(
         self,
         *,
@@ -743,12 +771,13 @@ class JobEvent(_message.Message):
         succeeded: Global___JobSucceeded | None = ...,
         failed: Global___JobFailed | None = ...,
         cancelled: Global___JobCancelled | None = ...,
+        restart_only: Global___JobRestartOnly | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled", "restart_only"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -767,6 +796,7 @@ class JobRecord(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     CONDITIONING_FIELD_NUMBER: _builtins.int
     LATENTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     request_id: _builtins.str
     request_digest: _builtins.bytes
@@ -779,6 +809,10 @@ class JobRecord(_message.Message):
     def conditioning(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conditioning]: ...
     @_builtins.property
     def latents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latents]: ...
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """The newest of the running attempt."""
+
     def __init__(
         self,
         *,
@@ -789,10 +823,11 @@ class JobRecord(_message.Message):
         epoch: _builtins.int = ...,
         conditioning: _abc.Iterable[Global___Conditioning] | None = ...,
         latents: _abc.Iterable[Global___Latents] | None = ...,
+        checkpoint: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -832,6 +867,43 @@ class Conditioning(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_index) -> _WhichOneofReturnType__output_index | None: ...
 
 Global___Conditioning: _TypeAlias = Conditioning  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    """Where a denoising loop can be taken up again: everything that had changed in it after so many steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    NUMERICS_ID_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    output_index: _builtins.int
+    step: _builtins.int
+    """Steps done."""
+    numerics_id: _builtins.str
+    """Of the worker that made it: bit for bit on equal numerics only."""
+    fingerprint: _builtins.str
+    """Of the model."""
+    @_builtins.property
+    def data(self) -> _tensor_pb2.DataRef: ...
+    def __init__(
+        self,
+        *,
+        output_index: _builtins.int = ...,
+        step: _builtins.int = ...,
+        data: _tensor_pb2.DataRef | None = ...,
+        numerics_id: _builtins.str = ...,
+        fingerprint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "fingerprint", b"fingerprint", "numerics_id", b"numerics_id", "output_index", b"output_index", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
 class Latents(_message.Message):

@@ -10,11 +10,29 @@ from tests.stock import StockPipelines
 from tests.suite import RunningSuite, running_suite
 from triptych.client import Client
 
+# One pool with a level that a few long jobs reach, however fast this machine is.
+ROUTER = """
+[[scheduler.pools]]
+name = "all"
+max_backlog_s = 30.0
+long_headroom = 0.5
+short_job_s = 1.0
+long_job_s = 60.0
+max_job_s = 3600.0
+"""
+
 
 @pytest.fixture(scope="package")
 def tiny_suite(tiny_checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSuite]:
     """One worker a stage, one thread each: leave it as ready as you found it."""
-    with running_suite(tmp_path_factory.mktemp("tiny-suite"), catalog=tiny_checkpoints / "models.toml") as suite:
+    folder = tmp_path_factory.mktemp("tiny-suite")
+    (folder / "router.toml").write_text(ROUTER)
+    with running_suite(
+        folder / "state",
+        router_config=folder / "router.toml",
+        catalog=tiny_checkpoints / "models.toml",
+        flags={"denoiser": ["--checkpoint_seconds", "0.2"]},
+    ) as suite:
         yield suite
 
 

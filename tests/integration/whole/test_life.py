@@ -150,6 +150,24 @@ async def test_after_the_routers_death_the_next_one_finishes_everything_once(
     assert again[0].data == before.data
 
 
+async def test_after_a_denoisers_death_its_job_goes_on_from_the_last_checkpoint(
+    client: Client, tiny_suite: RunningSuite
+) -> None:
+    spec = job("shapes", step_count=100, prompt="taken up again")
+    accepted = await client.submit(spec)
+    await reached(client, accepted.job_id, step=30)
+    tiny_suite.kill("denoiser-0")
+    tiny_suite.wait_ready()
+    log = await events_of(client, accepted.job_id)
+    assert kind_of(log[-1]) == "succeeded"
+    assert log[-1].attempt == 2
+    second = [event.progress.step for event in log if kind_of(event) == "progress" and event.attempt == 2]
+    assert second[0] > 1, "it began at the beginning"
+    interrupted = await client.download(accepted.job_id)
+    [undisturbed] = await client.generate(spec)
+    assert interrupted.data == undisturbed.data
+
+
 async def finished(client: Client, spec: JobSpec) -> Job:
     """Run a job to its end; the job as it then is."""
     accepted = await client.submit(spec)
