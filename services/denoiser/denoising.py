@@ -1,10 +1,12 @@
 """One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import structlog
+import torch
 from google.protobuf.duration_pb2 import Duration
 
 from services.denoiser.checkpoints import Checkpoints
@@ -87,11 +89,20 @@ class Denoising:
             for output_index in range(self._request.spec.output_count):
                 if output_index in self._request.finished_outputs:
                     continue
-                work = await self._work(output_index)
-                rank = (self._request.call.rank, self._request.call.job_id)
-                bundle, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
+                bundle, device_s = await self._denoise(await self._work(output_index))
                 self._measure(device_s)
                 storing.create_task(self._store(output_index, bundle))
+
+    async def _denoise(self, work: DenoiseWork) -> tuple[Bundle, float]:
+        """Run it; if memory is short, once more with the device for itself."""
+        rank = (self._request.call.rank, self._request.call.job_id)
+        function = partial(work.run, self._host.thread)
+        try:
+            return await self._host.thread.run(rank, function)
+        except torch.OutOfMemoryError as error:
+            log.warning("memory_short", job_id=self._request.call.job_id, error=str(error))
+        # Only here: until the exception is gone, its traceback holds the failed run's tensors.
+        return await self._host.thread.run(rank, lambda: _with_empty_caches(function), alone=True)
 
     async def _work(self, output_index: int) -> DenoiseWork:
         entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
@@ -114,6 +125,13 @@ class Denoising:
         total = Duration()
         total.FromNanoseconds(sum(each.device_time.ToNanoseconds() for each in self._measurements))
         return DenoiseFinished(device_time=total, measurements=self._measurements)
+
+
+def _with_empty_caches(function: Callable[[], tuple[Bundle, float]]) -> tuple[Bundle, float]:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return function()
 
 
 def _is_for(entry: Conditioning, output_index: int) -> bool:

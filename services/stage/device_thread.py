@@ -27,6 +27,8 @@ class _Work:
     done: Callable[[Any, BaseException | None], None] = field(compare=False)
     stopped: bool = field(default=False, compare=False)
     started: bool = field(default=False, compare=False)
+    # Neither runs nested in other work, nor has any nested in itself.
+    alone: bool = field(default=False, compare=False)
     # Seconds that better-ranked work took out of the middle of this one.
     paused_s: float = field(default=0.0, compare=False)
 
@@ -68,9 +70,10 @@ class DeviceThread:
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    async def run(self, rank: Rank, function: Callable[[], _Result]) -> _Result:
+    async def run(self, rank: Rank, function: Callable[[], _Result], *, alone: bool = False) -> _Result:
         """The function's result, from the device thread.
 
+        `alone`: not in the middle of other work, whose memory would be taken still, nor others in the middle of it.
         Cancelling the awaiting task drops work that waits and stops work that runs at its next `give_way`. Raises
         `OverflowError` when too much waits.
         """
@@ -80,7 +83,7 @@ class DeviceThread:
         def done(result: Any, error: BaseException | None) -> None:
             loop.call_soon_threadsafe(_resolve, future, result, error)
 
-        work = self._put(rank, function, done)
+        work = self._put(_Work(rank, next(self._order), function, done, alone=alone))
         try:
             return await future
         except asyncio.CancelledError:
@@ -108,8 +111,7 @@ class DeviceThread:
         """A clock for running work that stands still while the work is interrupted: differences are device time."""
         return time.perf_counter() - self._running[-1].paused_s
 
-    def _put(self, rank: Rank, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> _Work:
-        work = _Work(rank, next(self._order), function, done)
+    def _put(self, work: _Work) -> _Work:
         with self._wake:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
@@ -128,7 +130,7 @@ class DeviceThread:
 
     def _take(self, better_than: _Work | None = None) -> _Work | None:
         with self._wake:
-            if not self._waiting or (better_than is not None and not self._waiting[0].rank < better_than.rank):
+            if not self._waiting or (better_than is not None and not _may_nest(self._waiting[0], better_than)):
                 return None
             work = heapq.heappop(self._waiting)
             work.started = True
@@ -158,6 +160,10 @@ class DeviceThread:
         finally:
             self._running.pop()
         work.done(result, error)
+
+
+def _may_nest(work: _Work, outer: _Work) -> bool:
+    return work.rank < outer.rank and not (work.alone or outer.alone)
 
 
 def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

@@ -1,0 +1,123 @@
+"""A job that fails, fails alone: with its own reason, and the worker serves the next one correctly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.denoiser.config import DenoiserConfig
+from services.denoiser.denoising import Denoising
+from services.encoder.batch import BlockBatches
+from services.encoder.cache import ConditioningCache
+from services.encoder.encoder import Encoder
+from services.stage.calls import Calls
+from services.stage.checkpoint import DENOISE
+from services.stage.failures import stage_failure
+from services.stage.hosted_model import HostedModel
+from services.stage.worker import WorkerHost
+from tests.integration.stages.stage_calls import job
+from triptych.errors import Reason, TriptychError
+from triptych.exchange import Exchange, TensorData
+from triptych.v1.denoiser_service_pb2 import DenoiseRequest
+from triptych.v1.encoder_service_pb2 import StageCall
+from triptych.v1.job_pb2 import STAGE_DENOISE, JobSpec
+
+Hook = Callable[[torch.nn.Module, object], None]
+
+
+class Stage:
+    """A denoise stage of SDXL in this process, over a real exchange."""
+
+    def __init__(self, exchange: Exchange, catalog: Path) -> None:
+        torch.set_num_threads(1)
+        self.config = DenoiserConfig(device="cpu", catalog=catalog, models="sdxl")
+        self.host = WorkerHost(self.config, STAGE_DENOISE, exchange)
+        self.host.read_catalog()
+        self.host.thread.start()
+        self.model = HostedModel(
+            self.host.checkpoints["sdxl"], ["text_encoder", DENOISE], torch.float32, torch.device("cpu")
+        )
+        cache = ConditioningCache(exchange, 1 << 20, 60.0)
+        self.encoder = Encoder(exchange, self.host.thread, cache, BlockBatches(1))
+        self.text = HostedModel(self.model.checkpoint, ["text_encoder"], torch.float32, torch.device("cpu"))
+        self.calls = Calls(4)
+
+    async def latents(self, spec: JobSpec) -> bytes:
+        """The job's latents. Raises what its client would see."""
+        encoded = await self.encoder.encode(self.text, spec, (0.0, ""))
+        call = StageCall(job_id=f"job-{spec.seed}", attempt=1, epoch=1, rank=float(spec.seed))
+        request = DenoiseRequest(call=call, spec=spec, conditioning=encoded.conditioning)
+        with self.calls.admit(call) as admitted:
+            try:
+                events = [
+                    event async for event in Denoising(self.host, self.config, self.model, request, admitted).events()
+                ]
+            except ExceptionGroup as group:
+                raise stage_failure(group.exceptions[0], "denoising") from group
+        [ref] = [event.latents.data for event in events if event.HasField("latents")]
+        value = (await self.host.exchange.get(ref))["latents"].value
+        assert isinstance(value, TensorData)
+        return bytes(value.data)
+
+    def before_forward(self, hook: Hook) -> torch.utils.hooks.RemovableHandle:
+        return self.model.block(DENOISE).networks["unet"].register_forward_pre_hook(hook)
+
+
+@pytest.fixture
+async def stage(exchange: Exchange, tiny_checkpoints: Path) -> AsyncIterator[Stage]:
+    stage = Stage(exchange, tiny_checkpoints / "models.toml")
+    yield stage
+    stage.host.thread.close()
+
+
+async def test_short_memory_is_tried_once_more_alone(stage: Stage) -> None:
+    want = await stage.latents(job("sdxl"))
+    failures = [torch.OutOfMemoryError("no more")]
+
+    def fail_once(module: torch.nn.Module, inputs: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    handle = stage.before_forward(fail_once)
+    assert await stage.latents(job("sdxl")) == want
+    handle.remove()
+
+
+async def test_memory_that_stays_short_fails_that_job_with_its_reason(stage: Stage) -> None:
+    want = await stage.latents(job("sdxl"))
+
+    def fail(module: torch.nn.Module, inputs: object) -> None:
+        raise torch.OutOfMemoryError("no more")
+
+    handle = stage.before_forward(fail)
+    with pytest.raises(TriptychError) as caught:
+        await stage.latents(job("sdxl"))
+    handle.remove()
+    assert caught.value.reason is Reason.OUT_OF_MEMORY
+    assert await stage.latents(job("sdxl")) == want
+
+
+async def test_what_a_model_raises_and_latents_that_are_not_finite_fail_alone(stage: Stage) -> None:
+    want = {seed: await stage.latents(job("sdxl", seed=seed)) for seed in (1, 3)}
+    seen = 0
+
+    def poison_one(module: torch.nn.Module, inputs: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            raise RuntimeError("a shape that does not fit")
+
+    handle = stage.before_forward(poison_one)
+    results = await asyncio.gather(
+        *(stage.latents(job("sdxl", seed=seed)) for seed in (2, 1, 3)), return_exceptions=True
+    )
+    handle.remove()
+    failed = [result for result in results if isinstance(result, TriptychError)]
+    assert [error.reason for error in failed] == [Reason.STAGE_FAILED]
+    assert "a shape that does not fit" in failed[0].message
+    assert {seed: await stage.latents(job("sdxl", seed=seed)) for seed in (1, 3)} == want
+    with pytest.raises(TriptychError, match="not finite"):
+        await stage.latents(job("sdxl", guidance=1e38))
+    assert await stage.latents(job("sdxl", seed=1)) == want[1]
