@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.stage.numerics import device_label, numerics_id
 from triptych import __version__
+from triptych.exchange import ExchangeUnavailable
 from triptych.rpc import RpcServer
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import (
@@ -49,8 +50,10 @@ class Heartbeat:
         self._subject = f"{SUBJECT}.{stage}.{host.worker_id}"
 
     async def run(self) -> None:
-        """Beat for ever, the first time at once."""
+        """Beat for ever, the first time at once. Raises `ExchangeUnavailable` when NATS has turned us away for good."""
         while True:
+            if self._host.exchange.control.is_closed:
+                raise ExchangeUnavailable("NATS has closed the connection for good; its log says why")
             await self._beat()
             await asyncio.sleep(self._host.config.heartbeat_seconds)
 

@@ -46,7 +46,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self.address = self.address or find_router()
-        self._channel = open_channel(self.address)
+        self._channel = open_channel(self.address, through_proxy=True)
         self._router = router_service_pb2_grpc.RouterServiceStub(self._channel)
         return self
 

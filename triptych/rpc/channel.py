@@ -12,8 +12,11 @@ KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
 MESSAGE_BYTES = 4 * 1024 * 1024
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to `host:port`. Nothing is sent before the first call. The caller closes it."""
+def open_channel(address: str, *, through_proxy: bool = False) -> grpc.aio.Channel:
+    """A channel to `host:port`. Nothing is sent before the first call. The caller closes it.
+
+    Services talk to each other directly; `through_proxy` obeys `https_proxy` and its like, as a client should.
+    """
     options = [
         *KEEPALIVE_OPTIONS,
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -21,5 +24,6 @@ def open_channel(address: str) -> grpc.aio.Channel:
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # Servers come and go on one address in tests and restarts: never share a broken connection between channels.
         ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", int(through_proxy)),
     ]
     return grpc.aio.insecure_channel(address, options=options)
