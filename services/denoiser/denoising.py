@@ -13,6 +13,7 @@ from services.denoiser.checkpoints import Checkpoints
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoise_work import DenoiseWork
 from services.denoiser.output_observer import OutputObserver
+from services.denoiser.pauses import Pauses
 from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
@@ -41,6 +42,7 @@ class Denoising:
         self._loop = asyncio.get_running_loop()
         # Bounded by steps × outputs, both checked.
         self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
+        self._pauses = Pauses(self._loop, self._events.put_nowait)
         self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
         self._measurements: list[Measurement] = []
         self._started = False
@@ -57,6 +59,7 @@ class Denoising:
             yield DenoiseResponse(finished=self._finished())
         finally:
             running.cancel()
+            self._pauses.close()
             await asyncio.wait([running])
 
     def report(self, output_index: int, step: int, step_count: int) -> None:
@@ -98,7 +101,7 @@ class Denoising:
         rank = (self._request.call.rank, self._request.call.job_id)
         function = partial(work.run, self._host.thread)
         try:
-            return await self._host.thread.run(rank, function)
+            return await self._host.thread.run(rank, function, on_pause=self._pauses.told)
         except torch.OutOfMemoryError as error:
             log.warning("memory_short", job_id=self._request.call.job_id, error=str(error))
         # Only here: until the exception is gone, its traceback holds the failed run's tensors.

@@ -183,6 +183,10 @@ class StageCalls:
                         call.recorder.save()
                     case "restart_only":
                         call.recorder.write(call.event(restart_only=response.restart_only))
+                    case "paused":
+                        call.recorder.write(call.event(paused=response.paused))
+                    case "resumed":
+                        call.recorder.write(call.event(resumed=response.resumed))
                     case "finished":
                         record.ClearField("checkpoint")
                         return self._denoised(call, response.finished)

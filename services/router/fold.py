@@ -24,6 +24,8 @@ def apply(job: Job, event: JobEvent) -> None:
     kind = event.WhichOneof("event")
     if kind is not None:
         _CHANGES[kind](job, event)
+    if kind in _TERMINAL_EVENTS or kind == "requeued":
+        job.paused = False
     if kind in _TERMINAL_EVENTS:
         job.stage = Stage.STAGE_UNSPECIFIED
         job.end_time.CopyFrom(event.time)
@@ -67,6 +69,14 @@ def _restart_only(job: Job, event: JobEvent) -> None:
     job.restart_only_reason = event.restart_only.reason
 
 
+def _paused(job: Job, event: JobEvent) -> None:
+    job.paused = True
+
+
+def _resumed(job: Job, event: JobEvent) -> None:
+    job.paused = False
+
+
 def _requeued(job: Job, event: JobEvent) -> None:
     if event.requeued.stage == Stage.STAGE_DECODE:
         return  # its latents are there, and other outputs may be at work
@@ -99,4 +109,6 @@ _CHANGES: dict[str, Callable[[Job, JobEvent], None]] = {
     "failed": _failed,
     "cancelled": _cancelled,
     "restart_only": _restart_only,
+    "paused": _paused,
+    "resumed": _resumed,
 }

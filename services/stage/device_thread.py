@@ -27,6 +27,8 @@ class _Work:
     done: Callable[[Any, BaseException | None], None] = field(compare=False)
     stopped: bool = field(default=False, compare=False)
     started: bool = field(default=False, compare=False)
+    # Told, on the device thread, that it is interrupted (True) and that it goes on (False).
+    on_pause: Callable[[bool], None] | None = field(default=None, compare=False)
     # Neither runs nested in other work, nor has any nested in itself.
     alone: bool = field(default=False, compare=False)
     # Seconds that better-ranked work took out of the middle of this one.
@@ -70,10 +72,18 @@ class DeviceThread:
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    async def run(self, rank: Rank, function: Callable[[], _Result], *, alone: bool = False) -> _Result:
+    async def run(
+        self,
+        rank: Rank,
+        function: Callable[[], _Result],
+        *,
+        on_pause: Callable[[bool], None] | None = None,
+        alone: bool = False,
+    ) -> _Result:
         """The function's result, from the device thread.
 
-        `alone`: not in the middle of other work, whose memory would be taken still, nor others in the middle of it.
+        `on_pause` is told, there, when the function is interrupted and when it goes on. `alone`: not in the middle of
+        other work, whose memory would be taken still, nor others in the middle of it.
         Cancelling the awaiting task drops work that waits and stops work that runs at its next `give_way`. Raises
         `OverflowError` when too much waits.
         """
@@ -83,7 +93,7 @@ class DeviceThread:
         def done(result: Any, error: BaseException | None) -> None:
             loop.call_soon_threadsafe(_resolve, future, result, error)
 
-        work = self._put(_Work(rank, next(self._order), function, done, alone=alone))
+        work = self._put(_Work(rank, next(self._order), function, done, on_pause=on_pause, alone=alone))
         try:
             return await future
         except asyncio.CancelledError:
@@ -96,10 +106,9 @@ class DeviceThread:
         Costs next to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
         """
         mine = self._running[-1]
-        while self._waiting and (better := self._take(better_than=mine)) is not None:
-            began = time.perf_counter()
-            self._execute(better)
-            mine.paused_s += time.perf_counter() - began
+        better = self._take(better_than=mine) if self._waiting else None
+        if better is not None:
+            self._interrupt(mine, better)
         self.check()
 
     def check(self) -> None:
@@ -110,6 +119,17 @@ class DeviceThread:
     def clock_s(self) -> float:
         """A clock for running work that stands still while the work is interrupted: differences are device time."""
         return time.perf_counter() - self._running[-1].paused_s
+
+    def _interrupt(self, mine: _Work, better: _Work | None) -> None:
+        """Run the better work, and all that is better still when it is done, in the middle of mine."""
+        tell = mine.on_pause or (lambda paused: None)
+        began = time.perf_counter()
+        tell(True)
+        while better is not None:
+            self._execute(better)
+            better = self._take(better_than=mine)
+        tell(False)
+        mine.paused_s += time.perf_counter() - began
 
     def _put(self, work: _Work) -> _Work:
         with self._wake:

@@ -28,6 +28,8 @@ def sentence(event: job_pb2.JobEvent) -> str:
         return f"back in the queue: {event.requeued.reason}"
     if kind == "restart_only":
         return f"would start again after a crash: {event.restart_only.reason}"
+    if kind == "paused":
+        return "paused: better-ranked work has the device"
     if kind == "failed":
         return f"failed: {event.failed.error.message}"
     return kind or ""
@@ -53,7 +55,8 @@ def ending(job: job_pb2.Job) -> str:
 def state_words(job: job_pb2.Job) -> str:
     """A job's state, and its stage while it has one."""
     state, stage = enum_word(job_pb2.JobState.Name(job.state)), stage_word(job.stage)
-    return f"{state} ({stage})" if stage and job.state in (1, 2) else state
+    doing = "paused" if job.paused else stage
+    return f"{state} ({doing})" if doing and job.state in (1, 2) else state
 
 
 def estimate_s(estimate: job_pb2.Estimate) -> float:

@@ -74,6 +74,8 @@ class DenoiseResponse(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RESTART_ONLY_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___DenoiseStarted:
         """The first step is about to run."""
@@ -90,6 +92,10 @@ class DenoiseResponse(_message.Message):
 
     @_builtins.property
     def restart_only(self) -> _job_pb2.JobRestartOnly: ...
+    @_builtins.property
+    def paused(self) -> _job_pb2.JobPaused: ...
+    @_builtins.property
+    def resumed(self) -> _job_pb2.JobResumed: ...
     def __init__(
         self,
         *,
@@ -99,12 +105,14 @@ class DenoiseResponse(_message.Message):
         finished: Global___DenoiseFinished | None = ...,
         checkpoint: _job_pb2.Checkpoint | None = ...,
         restart_only: _job_pb2.JobRestartOnly | None = ...,
+        paused: _job_pb2.JobPaused | None = ...,
+        resumed: _job_pb2.JobResumed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "restart_only", b"restart_only", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "paused", b"paused", "progress", b"progress", "restart_only", b"restart_only", "resumed", b"resumed", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "progress", b"progress", "restart_only", b"restart_only", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "event", b"event", "finished", b"finished", "latents", b"latents", "paused", b"paused", "progress", b"progress", "restart_only", b"restart_only", "resumed", b"resumed", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "progress", "latents", "finished", "checkpoint", "restart_only"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "progress", "latents", "finished", "checkpoint", "restart_only", "paused", "resumed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -464,6 +464,7 @@ class Job(_message.Message):
     DECODE_TIME_FIELD_NUMBER: _builtins.int
     CONDITIONING_CACHED_FIELD_NUMBER: _builtins.int
     RESTART_ONLY_REASON_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     tenant: _builtins.str
     state: Global___JobState.ValueType
@@ -480,6 +481,8 @@ class Job(_message.Message):
     """Text encoders ran for this job: false if its conditioning was found in the cache."""
     restart_only_reason: _builtins.str
     """Why the job cannot be taken up in the middle after a crash, if it cannot."""
+    paused: _builtins.bool
+    """Running, and waiting in the middle of it for better-ranked work."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """As accepted: defaults filled in, the seed drawn."""
@@ -532,10 +535,11 @@ class Job(_message.Message):
         decode_time: _duration_pb2.Duration | None = ...,
         conditioning_cached: _builtins.bool = ...,
         restart_only_reason: _builtins.str = ...,
+        paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "progress", b"progress", "spec", b"spec", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "pool", b"pool", "progress", b"progress", "rank", b"rank", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -656,6 +660,38 @@ class JobRestartOnly(_message.Message):
 Global___JobRestartOnly: _TypeAlias = JobRestartOnly  # noqa: Y015
 
 @_typing.final
+class JobPaused(_message.Message):
+    """Better-ranked work has the device, and has had it for a second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobPaused: _TypeAlias = JobPaused  # noqa: Y015
+
+@_typing.final
+class JobResumed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobResumed: _TypeAlias = JobResumed  # noqa: Y015
+
+@_typing.final
 class JobSucceeded(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -726,6 +762,8 @@ class JobEvent(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
     RESTART_ONLY_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     sequence: _builtins.int
     """1, 2, 3 … per job, without gaps."""
@@ -754,6 +792,10 @@ class JobEvent(_message.Message):
     def cancelled(self) -> Global___JobCancelled: ...
     @_builtins.property
     def restart_only(self) -> Global___JobRestartOnly: ...
+    @_builtins.property
+    def paused(self) -> Global___JobPaused: ...
+    @_builtins.property
+    def resumed(self) -> Global___JobResumed: ...
     def __init__(
         self,
         *,
@@ -772,12 +814,14 @@ class JobEvent(_message.Message):
         failed: Global___JobFailed | None = ...,
         cancelled: Global___JobCancelled | None = ...,
         restart_only: Global___JobRestartOnly | None = ...,
+        paused: Global___JobPaused | None = ...,
+        resumed: Global___JobResumed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled", "restart_only"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled", "restart_only", "paused", "resumed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

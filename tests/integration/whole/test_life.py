@@ -66,6 +66,18 @@ async def test_a_short_job_overtakes_a_long_one_between_steps(client: Client, ti
     await idle_again(tiny_suite)
 
 
+async def test_a_long_pause_is_told(client: Client, tiny_suite: RunningSuite) -> None:
+    long = await client.submit(job("shapes", **LONG))
+    await reached(client, long.job_id, step=1)
+    # Some seconds of work that ranks ahead.
+    await finished(client, job("shapes", step_count=100, seed=1, output_count=1))
+    await client.cancel(long.job_id)
+    kinds = [kind_of(event) for event in await events_of(client, long.job_id)]
+    place = kinds.index("paused")
+    assert kinds[place + 1] in ("resumed", "cancelled")
+    await idle_again(tiny_suite)
+
+
 async def test_under_overload_the_longest_are_refused_first(client: Client, tiny_suite: RunningSuite) -> None:
     accepted = []
     refusal = None

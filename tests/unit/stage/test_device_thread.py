@@ -211,3 +211,22 @@ async def test_work_that_wants_to_be_alone_neither_nests_nor_is_nested_in(thread
     go.set()
     await asyncio.gather(alone, better)
     assert order == ["alone begins", "alone ends", "better begins", "better ends"]
+
+
+async def test_interrupted_work_is_told_once_a_pause(thread: DeviceThread) -> None:
+    told: list[bool] = []
+    here, go = threading.Event(), threading.Event()
+
+    def long() -> None:
+        here.set()
+        go.wait(10)
+        thread.give_way()
+        thread.give_way()
+
+    task = asyncio.create_task(thread.run((5.0, "long"), long, on_pause=told.append))
+    await asyncio.to_thread(here.wait, 10)
+    better = [asyncio.create_task(thread.run((1.0, str(index)), lambda: None)) for index in range(3)]
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(task, *better)
+    assert told == [True, False]
