@@ -48,7 +48,7 @@ protos: setup ## generate triptych/v1 from protos/
 	$(PROTOC) --grpc_python_out=. --mypy_grpc_out=. protos/triptych/v1/*_service.proto
 
 bench: setup ## run every benchmark and print JSON
-	for name in exchange overhead; do $(BIN)/python -m bench.$$name --json || exit 1; done
+	for name in exchange overhead preemption cancel; do $(BIN)/python -m bench.$$name --json || exit 1; done
 
 compose-test: ## build the images, run the compose file, make a picture through it
 	bash tests/compose/run.sh

@@ -29,15 +29,15 @@ class DenoiserServer(DenoiserServiceServicer):
     def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
         self._host = host
         self._config = config
-        self._models = HostedModels(host, lambda checkpoint: [DENOISE])
+        self.models = HostedModels(host, lambda checkpoint: [DENOISE])
 
     def register(self, server: Server) -> None:
         add_DenoiserServiceServicer_to_server(self, server)
 
     def load(self) -> None:
-        self._models.load()
+        self.models.load()
         if self._config.preemption == "block":
-            for model in self._models:
+            for model in self.models:
                 for name, network in model.block(DENOISE).networks.items():
                     count = add_yield_points(network, self._host.thread.give_way)
                     log.info("yield_points_added", model=model.checkpoint.name, network=name, count=count)
@@ -48,7 +48,7 @@ class DenoiserServer(DenoiserServiceServicer):
     async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
         with self._host.calls.admit(request.call) as call:
             check_spec(request.spec)
-            model = self._models.get(request.spec.model)
+            model = self.models.get(request.spec.model)
             try:
                 async for event in Denoising(self._host, self._config, model, request, call).events():
                     yield event

@@ -1,0 +1,126 @@
+"""A denoiser in this process, called over real gRPC and NATS: so that calls and device work share one clock."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import torch
+
+from bench.long_model import SIDE, write_long_model
+from services.denoiser.config import DenoiserConfig
+from services.denoiser.server import DenoiserServer
+from services.denoiser.yield_points import add_yield_points
+from services.encoder.batch import BlockBatches
+from services.encoder.cache import ConditioningCache
+from services.encoder.encoder import Encoder
+from services.stage.checkpoint import DENOISE
+from services.stage.hosted_model import HostedModel
+from services.stage.worker import WorkerHost
+from tests.natsd import NatsServer
+from triptych.exchange import Exchange, ExchangeConfig
+from triptych.logs import configure_logs
+from triptych.rpc import RpcServer, open_channel
+from triptych.v1.denoiser_service_pb2 import DenoiseRequest
+from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
+from triptych.v1.encoder_service_pb2 import StageCall
+from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobSpec
+
+
+@dataclass
+class Blocks:
+    """When blocks of the long model began (`time.perf_counter`), and whether one has been entered lately."""
+
+    began: list[float] = field(default_factory=list)
+
+    def longest_s(self) -> float:
+        return max(later - earlier for earlier, later in zip(self.began, self.began[1:], strict=False))
+
+
+class BenchDenoiser:
+    """The denoiser, and what is needed to call it."""
+
+    def __init__(
+        self, host: WorkerHost, server: DenoiserServer, stub: Any, encoded: dict[str, list[Conditioning]]
+    ) -> None:
+        self.host = host
+        self.server = server
+        self.blocks = Blocks()
+        self._stub = stub
+        self._encoded = encoded
+        self._ids = (f"job-{index}" for index in count(1))
+
+    def spec(self, model: str, step_count: int, seed: int = 1) -> JobSpec:
+        side = SIDE if model == "long" else 96
+        return JobSpec(
+            model=model,
+            prompt="a red circle",
+            seed=seed,
+            step_count=step_count,
+            guidance=1.0,
+            width=side,
+            height=side,
+            output_count=1,
+        )
+
+    def denoise(self, spec: JobSpec, rank: float) -> "grpc.aio.UnaryStreamCall[Any, Any]":
+        """The call's events."""
+        call = StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
+        request = DenoiseRequest(call=call, spec=spec, conditioning=self._encoded[spec.model])
+        stream: grpc.aio.UnaryStreamCall[Any, Any] = self._stub.Denoise(request)
+        return stream
+
+    async def start_long(self, rank: float) -> "grpc.aio.UnaryStreamCall[Any, Any]":
+        """A long job that has done its first step, and goes on until it is cancelled."""
+        stream = self.denoise(self.spec("long", 1000), rank)
+        while not (await stream.read()).progress.step:
+            pass
+        return stream
+
+    async def seconds(self, spec: JobSpec, rank: float) -> float:
+        """How long a job takes, from the call to its end."""
+        began = time.perf_counter()
+        async for _ in self.denoise(spec, rank):
+            pass
+        return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def bench_denoiser(folder: Path) -> AsyncIterator[BenchDenoiser]:
+    """Start NATS and the denoiser, with the models "long" and "short", one torch thread."""
+    configure_logs("warning")
+    torch.set_num_threads(1)
+    config = DenoiserConfig(device="cpu", catalog=write_long_model(folder))
+    nats = NatsServer(folder / "nats")
+    nats.start()
+    try:
+        async with Exchange(ExchangeConfig(url=nats.url)) as exchange:
+            host = WorkerHost(config, STAGE_DENOISE, exchange)
+            host.read_catalog()
+            host.thread.start()
+            server = DenoiserServer(host, config)
+            await host.thread.run((0.0, ""), server.load)
+            rpc = RpcServer("127.0.0.1:0", [server.service_name])
+            await rpc.start(server.register)
+            async with open_channel(rpc.address) as channel:
+                bench = BenchDenoiser(host, server, DenoiserServiceStub(channel), {})
+                for name in ("long", "short"):
+                    bench._encoded[name] = await _conditioning(host, bench.spec(name, 1))
+                network = server.models.get("long").block(DENOISE).networks["transformer"]
+                add_yield_points(network, lambda: bench.blocks.began.append(time.perf_counter()))
+                yield bench
+            await rpc.stop(0)
+            host.thread.close()
+    finally:
+        nats.stop()
+
+
+async def _conditioning(host: WorkerHost, spec: JobSpec) -> list[Conditioning]:
+    checkpoint = host.checkpoints[spec.model]
+    text = HostedModel(checkpoint, ["text_encoder"], torch.float32, torch.device("cpu"))
+    encoder = Encoder(host.exchange, host.thread, ConditioningCache(host.exchange, 1 << 24, 60.0), BlockBatches(1))
+    return (await encoder.encode(text, spec, (0.0, ""))).conditioning
