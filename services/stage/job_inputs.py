@@ -70,7 +70,8 @@ def noise(spec: JobSpec, output_index: int | None) -> torch.Generator | None:
 def _picture(index: int, attachment: Attachment, mode: str) -> Image.Image:
     try:
         return Image.open(io.BytesIO(attachment.data)).convert(mode)
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+    # Pillow tells of a broken chunk of a PNG with a SyntaxError.
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise invalid(Violation(f"spec.attachments[{index}].data", f"cannot be read as a picture: {error}")) from error
 
 
