@@ -14,6 +14,8 @@ MAX_SEED = 2**63 - 5
 # Every JSON reader keeps it exactly.
 _DRAWN_SEEDS = 2**53
 _MAX_GUIDANCE = 1000.0
+# Below it, animated files cannot hold the time that a frame is shown.
+_MIN_FPS = 0.1
 _MAX_FPS = 240.0
 _FORMATS = {
     "image": (MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_JPEG, MediaFormat.MEDIA_FORMAT_WEBP),
@@ -137,8 +139,8 @@ def _check_video(asked: JobSpec, spec: JobSpec, model: CatalogModel, profile: Mo
         found.append(Violation("spec.frame_count", f"must be 1 to {model.limits.max_frame_count}"))
     elif (spec.frame_count - 1) % every:
         found.append(Violation("spec.frame_count", f"must be 1 + k × {every}"))
-    if not isfinite(spec.fps) or not 0 < spec.fps <= _MAX_FPS:
-        found.append(Violation("spec.fps", f"must be above 0, at most {_MAX_FPS:g}"))
+    if not _MIN_FPS <= spec.fps <= _MAX_FPS:
+        found.append(Violation("spec.fps", f"must be {_MIN_FPS:g} to {_MAX_FPS:g}"))
     return found
 
 

@@ -15,6 +15,10 @@ _Result = TypeVar("_Result")
 Rank = tuple[float, str]
 
 
+class TooMuchWaits(Exception):
+    """The device has more work before it than may wait."""
+
+
 class Stopped(BaseException):
     """Work that nobody wants any more unwinds with this. Not an Exception: diffusers logs every one that passes."""
 
@@ -85,7 +89,7 @@ class DeviceThread:
         `on_pause` is told, there, when the function is interrupted and when it goes on. `alone`: not in the middle of
         other work, whose memory would be taken still, nor others in the middle of it.
         Cancelling the awaiting task drops work that waits and stops work that runs at its next `give_way`. Raises
-        `OverflowError` when too much waits.
+        `TooMuchWaits`.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Result] = loop.create_future()
@@ -136,7 +140,7 @@ class DeviceThread:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
             if len(self._waiting) >= self._max_waiting:
-                raise OverflowError(f"{self._max_waiting} pieces of work wait already")
+                raise TooMuchWaits(f"{self._max_waiting} pieces of work wait already")
             heapq.heappush(self._waiting, work)
             self._wake.notify_all()
         return work

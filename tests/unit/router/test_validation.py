@@ -117,6 +117,7 @@ def test_images(fields: dict[str, Any], named: str) -> None:
         ({"frame_count": 16}, "spec.frame_count"),
         ({"fps": 0}, "spec.fps"),
         ({"fps": -1}, "spec.fps"),
+        ({"fps": 1e-300}, "spec.fps"),
         ({"fps": "NaN"}, "spec.fps"),
         ({"fps": 1000}, "spec.fps"),
         ({"output_format": "MEDIA_FORMAT_JPEG"}, "spec.output_format"),

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.stage.device_thread import DeviceThread
+from services.stage.device_thread import DeviceThread, TooMuchWaits
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def test_too_much_waiting_work_is_refused(thread: DeviceThread) -> None:
     task, release = await occupied(thread)
     waiting = [asyncio.create_task(thread.run((1.0, str(index)), lambda: None)) for index in range(8)]
     await asyncio.sleep(0)
-    with pytest.raises(OverflowError):
+    with pytest.raises(TooMuchWaits):
         await thread.run((1.0, "one too many"), lambda: None)
     release.set()
     await asyncio.gather(task, *waiting)
