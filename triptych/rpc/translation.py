@@ -6,9 +6,10 @@ from typing import Any, NoReturn, cast
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from triptych.errors import Reason, TriptychError, to_status
+from triptych.errors import Reason, TriptychError, Violation, invalid, to_status
 from triptych.rpc.typing import Context, Handler
 
 log = structlog.get_logger()
@@ -22,28 +23,45 @@ class ErrorTranslation(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Wrap unary-unary and unary-stream handlers; the contract has no others."""
+        """Wrap unary-unary and unary-stream handlers; the contract has no others.
+
+        They parse their requests themselves, so that one that cannot be parsed is answered as all bad input is.
+        """
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or not method.startswith("/triptych."):
             return handler
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(
-                _stream(cast(Any, handler.unary_stream), method),
-                handler.request_deserializer,
-                handler.response_serializer,
+                _stream(cast(Any, handler.unary_stream), _parser(handler), method),
+                response_serializer=handler.response_serializer,
             )
         if handler.unary_unary is None:
             return handler
         return grpc.unary_unary_rpc_method_handler(
-            _unary(handler.unary_unary, method), handler.request_deserializer, handler.response_serializer
+            _unary(handler.unary_unary, _parser(handler), method), response_serializer=handler.response_serializer
         )
 
 
-def _unary(stock: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
-    async def call(request: Any, context: Context) -> Any:
+def _parser(handler: Handler) -> Callable[[bytes], Any]:
+    deserialize = handler.request_deserializer or (lambda data: data)
+
+    def parse(data: bytes) -> Any:
         try:
-            return await stock(request, context)
+            return deserialize(data)
+        except DecodeError as error:
+            why = "cannot be parsed: text that is not UTF-8, nesting that is too deep, or no such message"
+            raise invalid(Violation("request", why)) from error
+
+    return parse
+
+
+def _unary(
+    stock: Callable[..., Awaitable[Any]], parse: Callable[[bytes], Any], method: str
+) -> Callable[..., Awaitable[Any]]:
+    async def call(request: bytes, context: Context) -> Any:
+        try:
+            return await stock(parse(request), context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the process
@@ -52,10 +70,12 @@ def _unary(stock: Callable[..., Awaitable[Any]], method: str) -> Callable[..., A
     return call
 
 
-def _stream(stock: Callable[..., AsyncIterator[Any]], method: str) -> Callable[..., AsyncIterator[Any]]:
-    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+def _stream(
+    stock: Callable[..., AsyncIterator[Any]], parse: Callable[[bytes], Any], method: str
+) -> Callable[..., AsyncIterator[Any]]:
+    async def call(request: bytes, context: Context) -> AsyncIterator[Any]:
         try:
-            async for response in stock(request, context):
+            async for response in stock(parse(request), context):
                 yield response
         except (asyncio.CancelledError, GeneratorExit):
             raise

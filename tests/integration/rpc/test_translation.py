@@ -1,0 +1,80 @@
+"""Requests that are none: answered in the catalog's words, as all bad input is."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from triptych.errors import Reason, from_rpc_error
+from triptych.rpc import RpcServer, open_channel
+from triptych.rpc.typing import Context
+from triptych.v1 import router_service_pb2 as pb
+from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
+
+SERVICE = "triptych.v1.RouterService"
+
+
+class Answering(RouterServiceServicer):
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        return pb.SubmitJobResponse()
+
+    async def GenerateMedia(
+        self, request: pb.GenerateMediaRequest, context: Context
+    ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
+        yield pb.GenerateMediaResponse()
+
+
+@pytest.fixture
+async def channel() -> AsyncIterator[grpc.aio.Channel]:
+    server = RpcServer("127.0.0.1:0", [SERVICE])
+    await server.start(lambda server: add_RouterServiceServicer_to_server(Answering(), server))
+    async with open_channel(server.address) as channel:
+        yield channel
+    await server.stop(0)
+
+
+def deep(levels: int) -> bytes:
+    """`spec.extra` of nested lists, deeper than protobuf parses."""
+    value = b""
+    for _ in range(levels):
+        value = field(6, field(1, value))
+    return field(1, field(18, field(1, field(1, b"x") + field(2, value))))
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(number: int) -> bytes:
+    head = b""
+    while number > 127:
+        head += bytes([number & 127 | 128])
+        number >>= 7
+    return head + bytes([number])
+
+
+UNPARSABLE = {"noise": b"\xff\xff", "a surrogate": field(2, b"\xed\xa0\x80"), "too deep": deep(200)}
+
+
+@pytest.mark.parametrize("data", UNPARSABLE.values(), ids=UNPARSABLE.keys())
+@pytest.mark.parametrize("method", ["SubmitJob", "GenerateMedia"])
+async def test_what_cannot_be_parsed_is_bad_input(channel: grpc.aio.Channel, method: str, data: bytes) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer(channel, method, data)
+    error = from_rpc_error(caught.value)
+    assert (caught.value.code(), error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, Reason.INVALID_FIELD)
+    assert error.violations[0].field == "request"
+
+
+@pytest.mark.parametrize("method", ["SubmitJob", "GenerateMedia"])
+async def test_others_are_parsed(channel: grpc.aio.Channel, method: str) -> None:
+    assert await answer(channel, method, deep(2)) == b""
+
+
+async def answer(channel: grpc.aio.Channel, method: str, data: bytes) -> bytes:
+    """The first message of the answer to these bytes."""
+    stub: Any = channel
+    if method == "SubmitJob":
+        return bytes(await stub.unary_unary(f"/{SERVICE}/{method}")(data))
+    return bytes(await stub.unary_stream(f"/{SERVICE}/{method}")(data).read())
