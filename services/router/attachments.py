@@ -11,6 +11,8 @@ from triptych.v1.worker_pb2 import ModelProfile
 
 MAX_ATTACHMENT_BYTES = 3 * 1024 * 1024
 MAX_ATTACHMENT_PIXELS = 64_000_000
+# Longer ones cannot be resized in reasonable memory.
+MAX_ATTACHMENT_SIDE = 16_384
 # Which declared input of a pipeline takes which picture.
 ATTACHMENT_INPUTS = {
     AttachmentRole.ATTACHMENT_ROLE_IMAGE: "image",
@@ -63,6 +65,8 @@ def _check_picture(place: str, attachment: Attachment) -> list[Violation]:
                 width, height = picture.size
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError):
         return [Violation(f"{place}.data", f"is not a readable {kind} file")]
+    if max(width, height) > MAX_ATTACHMENT_SIDE:
+        return [Violation(f"{place}.data", f"has {width} × {height} pixels; at most {MAX_ATTACHMENT_SIDE} a side")]
     if not 0 < width * height <= MAX_ATTACHMENT_PIXELS:
         return [Violation(f"{place}.data", f"has {width} × {height} pixels; at most {MAX_ATTACHMENT_PIXELS} allowed")]
     return []

@@ -99,10 +99,12 @@ class Fleet:
             self.hear(message.subject, message.data)
 
         heartbeats = await client.subscribe(HEARTBEAT_SUBJECTS, cb=hear)
+        pause_s = self._timeout_s / 10
         try:
             while True:
-                await asyncio.sleep(self._timeout_s / 10)
-                self._miss()
+                began_s = monotonic()
+                await asyncio.sleep(pause_s)
+                self._miss(monotonic() - began_s - pause_s)
         finally:
             await heartbeats.unsubscribe()
 
@@ -171,10 +173,12 @@ class Fleet:
             known.told = info
             self._report(WorkerSeen(info))
 
-    def _miss(self) -> None:
-        oldest_s = monotonic() - self._timeout_s
+    def _miss(self, deaf_s: float) -> None:
+        """Lose who was silent for too long. While this process was held up, nobody was: what they sent still waits."""
+        now_s = monotonic()
         for worker in list(self._workers.values()):
-            if worker.heard_s < oldest_s:
+            worker.heard_s = min(now_s, worker.heard_s + max(0.0, deaf_s))
+            if worker.heard_s < now_s - self._timeout_s:
                 self.lose(worker.worker_id, f"no heartbeat for {self._timeout_s:g} s")
 
     def _learn(self, profile: ModelProfile) -> None:

@@ -215,6 +215,7 @@ def test_pictures(kind: str, media_type: str) -> None:
         (with_picture(data=b"\x89PNG\r\n\x1a\n"), "spec.attachments[0].data"),
         (with_picture(data=picture()[:20]), "spec.attachments[0].data"),
         (with_picture(data=picture(size=(20_000, 10_000))), "spec.attachments[0].data"),
+        (with_picture(data=picture(size=(1, 20_000))), "spec.attachments[0].data"),
         (with_picture(data=b"x" * (3 * 1024 * 1024 + 1)), "spec.attachments"),
         (with_picture(role=2), "spec.attachments"),
     ],

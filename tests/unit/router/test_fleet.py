@@ -1,0 +1,95 @@
+"""Who is missed, and who is not: a router that was held up has not heard what the workers said meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from services.router import fleet as fleet_module
+from services.router.core.events import Event, WorkerLost
+from services.router.fleet import Fleet
+from triptych.v1.job_pb2 import STAGE_DENOISE
+from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
+
+TIMEOUT_S = 0.05
+
+
+class Clock:
+    """Stands still but for `now_s`, and a little at each look."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.tick_s = 0.0
+        self._looks: asyncio.Queue[None] = asyncio.Queue()
+
+    def __call__(self) -> float:
+        self.now_s += self.tick_s
+        self._looks.put_nowait(None)
+        return self.now_s
+
+    async def looked(self, times: int) -> None:
+        """Wait until it has been looked at so often again."""
+        while not self._looks.empty():
+            self._looks.get_nowait()
+        for _ in range(times):
+            await asyncio.wait_for(self._looks.get(), 10)
+
+
+class SilentClient:
+    """NATS, as far as a fleet needs it; nothing comes."""
+
+    def __init__(self) -> None:
+        self.subscribed = asyncio.Event()
+
+    async def subscribe(self, subject: str, cb: object) -> "SilentClient":
+        self.subscribed.set()
+        return self
+
+    async def unsubscribe(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(fleet_module, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+async def listening(clock: Clock) -> AsyncIterator[tuple[Fleet, "asyncio.Queue[Event]"]]:
+    """A fleet of one worker that has just been heard, and what the fleet reports from then on."""
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+    fleet = Fleet(TIMEOUT_S, reports.put_nowait, lambda _: None, lambda _: None)
+    client: Any = SilentClient()
+    running = asyncio.create_task(fleet.run(client))
+    await client.subscribed.wait()
+    beat = WorkerHeartbeat(
+        worker_id="denoiser-0", stage=STAGE_DENOISE, address="127.0.0.1:9", state=WORKER_STATE_READY, sequence=1
+    )
+    fleet.hear("triptych.v1.heartbeat.denoise.denoiser-0", beat.SerializeToString())
+    await reports.get()
+    yield fleet, reports
+    running.cancel()
+    await asyncio.wait([running])
+    await fleet.close()
+
+
+async def test_a_worker_that_is_silent_is_lost(clock: Clock, listening: tuple[Fleet, "asyncio.Queue[Event]"]) -> None:
+    _, reports = listening
+    # Two looks a turn: less than a turn's own pause.
+    clock.tick_s = TIMEOUT_S / 40
+    async with asyncio.timeout(10):
+        assert await reports.get() == WorkerLost("denoiser-0")
+
+
+async def test_none_is_lost_for_what_a_router_that_was_held_up_did_not_hear(
+    clock: Clock, listening: tuple[Fleet, "asyncio.Queue[Event]"]
+) -> None:
+    fleet, reports = listening
+    # Stopped for an hour, in the middle of a turn.
+    clock.now_s += 3600.0
+    await clock.looked(12)
+    assert fleet.get("denoiser-0") is not None
+    assert reports.empty()
