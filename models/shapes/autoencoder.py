@@ -127,15 +127,17 @@ def load_vae(work: Path) -> AutoencoderKL:
 def train_tiny(work: Path, minutes: float) -> None:
     """Trains the tiny autoencoder to read and write the stock one's latents; leaves its state in the work folder."""
     torch.manual_seed(0)
-    vae, tiny = load_vae(work), build_tiny()
+    vae, tiny = load_vae(work), build_tiny().to(memory_format=torch.channels_last)
     run = Run(work / "tiny.pt", {"tiny": tiny}, minutes, rate=2e-3)
     run.resume()
     pool = Pool(seed=1000 + run.step)
     while run.progress < 1:
-        pictures, weights = pool.batch(16, RESOLUTION)
+        pictures, weights = pool.batch(8, RESOLUTION)
         with torch.autocast("cpu", torch.bfloat16):
             with torch.no_grad():
                 latents = vae.encode(pictures).latent_dist.mean.float()
+            latents = latents.contiguous(memory_format=torch.channels_last)
+            pictures = pictures.contiguous(memory_format=torch.channels_last)
             loss = _tiny_loss(tiny, pictures, latents, weights)
         run.update(loss)
 

@@ -4,7 +4,8 @@ import random
 
 from drawings import BACKGROUNDS, COLOURS, PLACES, RELATIONS, SHAPES, SIZES, Scene, Thing
 
-CANONICAL_SHARE = 0.7  # the rest is rephrased
+CANONICAL_SHARE = 0.5  # the rest is rephrased
+_TERSE_SHARE = 0.6  # of the rest: captions that leave out most, such as "a green cross"
 
 _SYNONYMS = {
     "small": ("tiny", "little"),
@@ -37,12 +38,15 @@ def phrase(scene: Scene, rng: random.Random) -> str:
     """A caption of the scene: mostly canonical, else rephrased, at times without a size, place or background."""
     if rng.random() < CANONICAL_SHARE:
         return scene.caption
-    first, *others = [_thing(thing, rng) for thing in scene.things]
+    omission = 0.7 if rng.random() < _TERSE_SHARE else 0.1
+    first, *others = [_thing(thing, omission, rng) for thing in scene.things]
     if others:
         where = f"{_word(scene.where, rng)} {others[0]}"
     else:
-        where = rng.choice(_PLACE_PHRASES[scene.where]) if rng.random() < 0.85 else ""
-    background = rng.choice(_BACKGROUND_PHRASES).format(_word(scene.background, rng)) if rng.random() < 0.9 else ""
+        where = rng.choice(_PLACE_PHRASES[scene.where]) if rng.random() > omission else ""
+    background = ""
+    if rng.random() > omission:
+        background = rng.choice(_BACKGROUND_PHRASES).format(_word(scene.background, rng))
     return " ".join(f"{rng.choice(_PREFIXES)}{first} {where} {background}".split())
 
 
@@ -54,10 +58,11 @@ def words() -> list[str]:
     return sorted({word for text in phrases for word in text.replace("{}", "").split()})
 
 
-def _thing(thing: Thing, rng: random.Random) -> str:
-    size = "" if rng.random() < 0.1 else _word(thing.size, rng)
+def _thing(thing: Thing, omission: float, rng: random.Random) -> str:
+    size = "" if rng.random() < omission else _word(thing.size, rng)
+    colour = "" if rng.random() < omission / 7 else _word(thing.colour, rng)
     article = rng.choice(("a", "a", "a", "the", ""))
-    text = f"{article} {size} {_word(thing.colour, rng)} {_word(thing.shape, rng)}".strip()
+    text = f"{article} {size} {colour} {_word(thing.shape, rng)}".strip()
     return f"an {text[2:]}" if text.startswith("a ") and text[2:].lstrip()[0] in "aeiou" else text
 
 
