@@ -15,7 +15,7 @@ from diffusers import ModularPipeline
 from diffusers.guiders import ClassifierFreeGuidance
 
 CHECKPOINT = Path(__file__).parents[1] / "models" / "shapes" / "checkpoint"
-SIDE, STEPS, GUIDANCE = 96, 20, 4.0
+SIDE, STEPS, GUIDANCE = 96, 20, 2.5
 
 
 def prompt_of(seed: int) -> str:

@@ -79,7 +79,7 @@ def write_catalog(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
     shapes = Path(__file__).parents[1] / "models" / "shapes" / "checkpoint"
     lines = [
         f'[models.shapes]\ncheckpoint = "{shapes}"\ndtype = "float32"',
-        "[models.shapes.defaults]\nstep_count = 20\nguidance = 4.0\nwidth = 96\nheight = 96",
+        "[models.shapes.defaults]\nstep_count = 20\nguidance = 2.5\nwidth = 96\nheight = 96",
         "[models.shapes.cost]\neffective_tflops = 0.1\ntflop_per_ktoken = 0.002\nforward_s = 0.02\nload_s = 1.0",
     ]
     for name in names:
