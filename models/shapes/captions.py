@@ -4,8 +4,8 @@ import random
 
 from drawings import BACKGROUNDS, COLOURS, PLACES, RELATIONS, SHAPES, SIZES, Scene, Thing
 
-CANONICAL_SHARE = 0.5  # the rest is rephrased
-_TERSE_SHARE = 0.6  # of the rest: captions that leave out most, such as "a green cross"
+CANONICAL_SHARE = 0.7  # the rest is rephrased
+_TERSE_SHARE = 0.4  # of the rest: captions that leave out most, such as "a green cross"
 
 _SYNONYMS = {
     "small": ("tiny", "little"),

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parent / "checkpoint")
     parser.add_argument("--count", type=int, default=240)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--guidance", type=float, default=4.0)
+    parser.add_argument("--guidance", type=float, default=2.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sheet", type=Path, help="save some of the pictures as a PNG")
     a = parser.parse_args()
