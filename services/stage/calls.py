@@ -31,7 +31,10 @@ class Call:
 
 
 class Calls:
-    """At most `limit` calls at once. The newest term of a router stops what older terms started."""
+    """At most `limit` calls at once. The newest term of a router stops what older terms started.
+
+    `doubted` is set when a call was refused as of an older term, until `correct` tells which terms there were.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -40,6 +43,7 @@ class Calls:
         self._active: set[Call] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.doubted = asyncio.Event()
 
     @property
     def active(self) -> list[ActiveJob]:
@@ -88,10 +92,18 @@ class Calls:
                 call.stop(TriptychError(Reason.DRAINING, "the worker is going down"))
             await asyncio.wait_for(self._idle.wait(), 5.0)
 
+    def correct(self, newest_epoch: int) -> None:
+        """No router has had a later term than this: forget one that claimed to."""
+        self.doubted.clear()
+        if self._epoch > newest_epoch:
+            log.warning("term_forgotten", epoch=self._epoch, newest_epoch=newest_epoch)
+            self._epoch = 0
+
     def _check(self, stage_call: StageCall) -> None:
         if self._draining:
             raise TriptychError(Reason.DRAINING, "the worker is going down and takes nothing new")
         if stage_call.epoch < self._epoch:
+            self.doubted.set()
             raise TriptychError(
                 Reason.STALE_EPOCH, f"term {stage_call.epoch} is over; a router of term {self._epoch} has called since"
             )

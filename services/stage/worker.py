@@ -21,6 +21,7 @@ from services.stage.config import WorkerConfig
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import Heartbeat
 from services.stage.numerics import choose_device
+from services.stage.term import keep_term
 from triptych.catalog import Catalog, CatalogModel
 from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
@@ -103,6 +104,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     await server.start(service.register)
     heartbeat = Heartbeat(host, server, _advertised(host.config, server.address), service.cache_stats)
     beating = asyncio.create_task(heartbeat.run())
+    term = asyncio.create_task(keep_term(host))
     host.thread.start()
     try:
         with _address_file(host.config, server.address):
@@ -119,6 +121,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     finally:
         host.thread.close()
         beating.cancel()
+        term.cancel()
         await server.stop(1.0)
         with contextlib.suppress(asyncio.CancelledError):
             await beating

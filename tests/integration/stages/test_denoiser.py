@@ -111,6 +111,30 @@ async def test_a_call_of_an_older_term_is_refused_and_what_it_started_is_stopped
     assert from_rpc_error(caught.value).reason is Reason.STALE_EPOCH
 
 
+async def test_a_term_that_no_router_had_is_forgotten(calls: StageCalls, exchange: Exchange) -> None:
+    encoded = await calls.encode(job("sdxl"))
+    bucket = await exchange.bucket("leader")
+    newest = await bucket.put("router", b"a router, some terms ago")
+    claimed = DenoiseRequest(call=calls.call(epoch=2**63), spec=job("sdxl"), conditioning=encoded.conditioning)
+    assert [event async for event in calls.denoiser.Denoise(claimed)][-1].HasField("finished")
+    # A router's own try again, after its death or its giving up.
+    request = DenoiseRequest(call=calls.call(epoch=newest), spec=job("sdxl"), conditioning=encoded.conditioning)
+    reasons = []
+    async with asyncio.timeout(20):
+        while (reason := await refusal(calls.denoiser.Denoise(request))) is not None:
+            reasons.append(reason)
+    assert set(reasons) == {Reason.STALE_EPOCH}
+
+
+async def refusal(events: DenoiseCall) -> Reason | None:
+    """Why a call was refused; None if it ran to its end."""
+    try:
+        assert [event async for event in events][-1].HasField("finished")
+    except grpc.aio.AioRpcError as error:
+        return from_rpc_error(error).reason
+    return None
+
+
 async def steps(events: DenoiseCall, count: int) -> int:
     """Read until so many steps are done; the number."""
     done = 0
