@@ -13,6 +13,8 @@ class DenoiserConfig(WorkerConfig):
     max_active_jobs: int = 3
     # Where a job gives way to a better-ranked one: before each "block" of a network, or "step", or never ("off").
     preemption: Literal["block", "step", "off"] = "block"
+    # A job's progress is told no more often than this; 0: after each step.
+    progress_seconds: float = 0.1
     # Device time between two checkpoints of a job.
     checkpoint_seconds: float = 10.0
 
@@ -20,3 +22,5 @@ class DenoiserConfig(WorkerConfig):
         super().__post_init__()
         if not self.checkpoint_seconds > 0:
             raise ValueError("checkpoint_seconds: must be above 0")
+        if not 0 <= self.progress_seconds <= 60:
+            raise ValueError("progress_seconds: must be 0 to 60")

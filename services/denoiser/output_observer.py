@@ -1,6 +1,7 @@
 """Carries what happens to one output on the device thread over to the event loop."""
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from services.denoiser.checkpoints import Checkpoints
@@ -32,6 +33,7 @@ class OutputObserver:
         self._checkpoints = checkpoints
         self._output_index = output_index
         self._last_s: float | None = None
+        self._told_s = 0.0
 
     def before_step(self) -> None:
         if self._last_s is None:
@@ -42,6 +44,11 @@ class OutputObserver:
             self._thread.give_way()
 
     def after_step(self, step: int, step_count: int) -> None:
+        now_s = time.monotonic()
+        # Each word costs the device thread the interpreter for a while: a step of a small model takes no longer.
+        if 0 < step < step_count and now_s - self._told_s < self._config.progress_seconds:
+            return
+        self._told_s = now_s
         self._loop.call_soon_threadsafe(self._denoising.report, self._output_index, step, step_count)
 
     def checkpoint_due(self) -> bool:

@@ -51,6 +51,7 @@ class ConditioningCache:
         self._ttl_s = ttl_s
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._making: dict[str, asyncio.Task[Found]] = {}
+        self._sharing: set[asyncio.Task[None]] = set()
         self._bucket: KeyValue | None = None
         self.stats = CacheStats()
 
@@ -99,7 +100,10 @@ class ConditioningCache:
     async def _publish(self, conditioning: Conditioning, bundle: Bundle) -> Conditioning:
         conditioning.data.CopyFrom(await self._exchange.put(STORE, bundle))
         self._keep(conditioning, bundle)
-        await self._share(conditioning)
+        # Whoever waits need not wait for this.
+        sharing = asyncio.create_task(self._share(conditioning))
+        self._sharing.add(sharing)
+        sharing.add_done_callback(self._sharing.discard)
         return conditioning
 
     async def _share(self, conditioning: Conditioning) -> None:

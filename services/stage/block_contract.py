@@ -14,6 +14,8 @@ class BlockContract:
     """
 
     class_name: str
+    # As diffusers declares them (`InputParam`), in order.
+    params: tuple[Any, ...]
     inputs: frozenset[str]
     kinds: frozenset[str]
     outputs: dict[str, str]
@@ -39,11 +41,13 @@ def read_contracts(blocks: dict[str, Any]) -> dict[str, BlockContract]:
     for name, block in reversed(blocks.items()):
         outputs = {param.name: param.kwargs_type or "" for param in block.intermediate_outputs}
         carried = {output for output, kind in outputs.items() if output in later_names or kind in later_kinds}
-        inputs = {param.name for param in block.inputs if param.name}
-        kinds = {param.kwargs_type for param in block.inputs if param.name is None and param.kwargs_type}
+        params = tuple(block.inputs)
+        inputs = {param.name for param in params if param.name}
+        kinds = {param.kwargs_type for param in params if param.name is None and param.kwargs_type}
         triggers = getattr(block, "block_trigger_inputs", None) or []
         contracts[name] = BlockContract(
             class_name=type(block).__name__,
+            params=params,
             inputs=frozenset(inputs),
             kinds=frozenset(kinds),
             outputs=outputs,

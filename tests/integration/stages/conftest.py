@@ -20,6 +20,8 @@ from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, Attachment
 
 # Every test is a router of its own, with a term of its own.
 EPOCHS = itertools.count(1, 10)
+# Every step is told.
+FLAGS = {"denoiser": ["--progress_seconds=0"]}
 STAGES = ("encoder", "denoiser", "decoder")
 
 
@@ -63,7 +65,9 @@ def workers(
     folder = tmp_path_factory.mktemp("workers")
     catalog = tiny_checkpoints / "models.toml"
     processes = {
-        stage: WorkerProcess(stage, f"{stage}-1", catalog, nats_server.url, folder, "--drain_seconds=5")
+        stage: WorkerProcess(
+            stage, f"{stage}-1", catalog, nats_server.url, folder, "--drain_seconds=5", *FLAGS.get(stage, ())
+        )
         for stage in STAGES
     }
     for process in processes.values():

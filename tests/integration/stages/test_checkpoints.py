@@ -15,7 +15,9 @@ STEPS = 200
 async def test_a_job_goes_on_in_another_process(calls: StageCalls, workers: Workers, exchange: Exchange) -> None:
     spec = job("sdxl", step_count=STEPS)
     encoded = await calls.encode(spec)
-    other = workers.another("denoiser", "denoiser-2", "--models=sdxl", "--checkpoint_seconds=0.01")
+    other = workers.another(
+        "denoiser", "denoiser-2", "--models=sdxl", "--checkpoint_seconds=0.01", "--progress_seconds=0"
+    )
     other.start()
     await all_ready(workers.nats.url, [other])
     checkpoint = await checkpoint_of(other.address, calls, spec, encoded)

@@ -31,7 +31,7 @@ def tiny_suite(tiny_checkpoints: Path, tmp_path_factory: pytest.TempPathFactory)
         folder / "state",
         router_config=folder / "router.toml",
         catalog=tiny_checkpoints / "models.toml",
-        flags={"denoiser": ["--checkpoint_seconds", "0.2"]},
+        flags={"denoiser": ["--checkpoint_seconds", "0.2", "--progress_seconds", "0"]},
     ) as suite:
         yield suite
 
