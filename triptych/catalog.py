@@ -1,5 +1,6 @@
 """The catalog (`models.toml`): which models there are, where they lie, what they default to, allow and cost."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 from triptych.config import ConfigError, load_toml
 
 DTypeName = Literal["float32", "float16", "bfloat16"]
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,19 @@ class Catalog:
         return cls(models, path.resolve().parent)
 
     def checkpoint(self, name: str) -> str:
-        """Where the model of this name lies: a folder, or the hub id as it stands. Raises `KeyError`."""
-        return self._locate(self.models[name].checkpoint)
+        """Where the model of this name lies: a folder, or the hub id as it stands. Raises `KeyError`, `ConfigError`."""
+        return self._locate(f"models.{name}.checkpoint", self.models[name].checkpoint)
 
     def tiny_decoder(self, name: str) -> str | None:
-        """Where its tiny decoder lies, if it has one."""
+        """Where its tiny decoder lies, if it has one. Raises `KeyError`, `ConfigError`."""
         place = self.models[name].tiny_decoder
-        return None if place is None else self._locate(place)
+        return None if place is None else self._locate(f"models.{name}.tiny_decoder", place)
 
-    def _locate(self, place: str) -> str:
+    def _locate(self, key: str, place: str) -> str:
         folder = self.folder / place
-        return str(folder) if folder.is_dir() else place
+        if folder.is_dir():
+            return str(folder)
+        # A folder beside the catalog whose name begins like this was meant: nobody wants to wait for the hub's answer.
+        if not _HUB_ID.fullmatch(place) or (self.folder / place).parent.is_dir():
+            raise ConfigError(f"{key}: there is no folder {folder}")
+        return place

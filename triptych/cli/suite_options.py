@@ -51,7 +51,9 @@ def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str) -> "
         raise Failure("no model catalog found; name one: --catalog models.toml", EXIT_BAD_INPUT)
     try:
         # The services would find its faults too, but one after the other and seconds later.
-        Catalog.load(catalog)
+        loaded = Catalog.load(catalog)
+        for name in loaded.models:
+            loaded.checkpoint(name)
         return SuiteConfig(
             state_dir=state_dir,
             catalog=catalog,

@@ -11,6 +11,7 @@ from triptych.supervisor.service import RestartPolicy
 
 WORKER_ROLES = ("encoder", "denoiser", "decoder")
 MAX_WORKERS = 64
+MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class SuiteConfig:
         if self.drain_s < 0:
             raise ValueError("drain: must not be negative")
         host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal() or int(port) > MAX_PORT:
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
 
     def count(self, role: str) -> int:

@@ -109,6 +109,19 @@ def test_an_address_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
     assert f"cannot listen on {address}" in ended.stderr
 
 
+def test_what_cannot_work_is_told_before_anything_starts(tmp_path: Path) -> None:
+    catalog = tmp_path / "models.toml"
+    catalog.write_text('[models.a]\ncheckpoint = "nowhere"\n')
+    for arguments, why in (
+        (("--catalog", str(catalog)), f"models.a.checkpoint: there is no folder {tmp_path / 'nowhere'}"),
+        (("--listen", "127.0.0.1:99999"), "listen: '127.0.0.1:99999' is not HOST:PORT"),
+    ):
+        ended = command.run("up", *arguments, state_dir=tmp_path / "state")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.splitlines() == [f"triptych: {why}"]
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize("names", [("nats",), ("router",), ("encoder-0", "denoiser-0", "decoder-0")])
 async def test_what_is_killed_comes_back_and_jobs_go_on(suite: RunningSuite, names: tuple[str, ...]) -> None:
     before = {name: suite.pid(name) for name in names}
