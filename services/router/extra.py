@@ -39,6 +39,12 @@ RESERVED_INPUTS = frozenset(
         *ATTACHMENT_INPUTS.values(),
     }
 )
+# Inputs of these kinds alone are made by the stages, or are attachments.
+_NOT_PLAIN = frozenset({"Tensor", "ndarray", "Image"})
+_AROUND = frozenset({"torch", "numpy", "PIL", "list", "List", "tuple", "Tuple"})
+# Tokens of text, whatever the model: the work grows with their square, and no price knows of them.
+_TEXT_LENGTH = "max_sequence_length"
+MAX_TEXT_LENGTH = 1024
 _SCALARS = {"float": "number_value", "int": "number_value", "bool": "bool_value", "str": "string_value"}
 _HINT_NOISE = frozenset({"None", "NoneType", "Optional", "Union", "class", "typing"})
 _KIND_NAMES = {"number_value": "a number", "bool_value": "true or false", "string_value": "text"}
@@ -67,13 +73,21 @@ def _refusal(key: str, value: Value, hints: dict[str, str]) -> str:
         return f"is nested deeper than {MAX_EXTRA_DEPTH} levels"
     if not all(isfinite(number) for number in _numbers(value)):
         return "must have finite numbers only"
+    if key == _TEXT_LENGTH and not value.HasField("null_value") and not _is_length(value.number_value):
+        return f"must be a whole number from 1 to {MAX_TEXT_LENGTH}"
     return _wrong_kind(value, hints[key])
+
+
+def _is_length(number: float) -> bool:
+    return number.is_integer() and 1 <= number <= MAX_TEXT_LENGTH
 
 
 def _wrong_kind(value: Value, hint: str) -> str:
     """Why a value cannot be what the block's hint asks for, as far as the hint is of plain types; "" if it may."""
     words = set(re.findall(r"\w+", hint)) - _HINT_NOISE
     kind = value.WhichOneof("kind")
+    if words & _NOT_PLAIN and words <= _NOT_PLAIN | _AROUND:
+        return "takes tensors or pictures, which cannot be given here"
     if not words or not words <= _SCALARS.keys() or kind == "null_value":
         return ""
     wanted = {_SCALARS[word] for word in words}

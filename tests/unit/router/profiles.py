@@ -28,5 +28,9 @@ PROFILE = ModelProfile(
         DeclaredInput(name="use_resolution_binning", type_hint="bool"),
         DeclaredInput(name="mode", type_hint="typing.Optional[str]"),
         DeclaredInput(name="windows", type_hint="list"),
+        DeclaredInput(name="embeds", type_hint="list[torch.Tensor]"),
+        DeclaredInput(name="reference", type_hint="PIL.Image.Image | numpy.ndarray | torch.Tensor | None"),
+        DeclaredInput(name="scales", type_hint="torch.Tensor | list[float]"),
+        DeclaredInput(name="max_sequence_length", type_hint=""),
     ],
 )

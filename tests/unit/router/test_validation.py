@@ -172,10 +172,20 @@ def test_a_model_without_negative_prompts() -> None:
         ({"use_resolution_binning": 1}, "spec.extra.use_resolution_binning"),
         ({"windows": [[[[[1]]]]]}, "spec.extra.windows"),
         ({"windows": ["x" * 20_000]}, "spec.extra"),
+        ({"embeds": [1]}, "spec.extra.embeds"),
+        ({"reference": "x"}, "spec.extra.reference"),
+        *(({"max_sequence_length": value}, "spec.extra.max_sequence_length") for value in (0, -1, 1.5, 100_000, "x")),
     ],
 )
 def test_extra(extra: dict[str, Any], named: str) -> None:
     assert wrong(make(extra=extra)) == {named}
+
+
+@pytest.mark.parametrize(
+    "extra", [{"scales": [0.5, 1]}, {"max_sequence_length": 256}, {"max_sequence_length": None}, {"clip_skip": 2}]
+)
+def test_extra_that_can_be_used(extra: dict[str, Any]) -> None:
+    assert wrong(make(extra=extra)) == set()
 
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])
