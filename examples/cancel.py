@@ -11,7 +11,8 @@ from triptych.v1.job_pb2 import JobSpec
 
 async def main() -> None:
     async with Client() as client:
-        spec = JobSpec(model="shapes", prompt="a green cross", step_count=100, output_count=4)
+        prompt = "a large green cross in the center on a white background"
+        spec = JobSpec(model="shapes", prompt=prompt, step_count=100, output_count=4)
         job = await client.submit(spec)
         async for event in client.watch(job.job_id):
             if event.WhichOneof("event") == "progress" and event.progress.step >= 3:

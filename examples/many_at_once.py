@@ -15,7 +15,12 @@ MAX_TRIES = 5
 
 
 async def make(client: Client, step_count: int, folder: Path) -> None:
-    spec = JobSpec(model="shapes", prompt="a yellow square", step_count=step_count, seed=1)
+    spec = JobSpec(
+        model="shapes",
+        prompt="a large yellow square in the center on a black background",
+        step_count=step_count,
+        seed=1,
+    )
     for _ in range(MAX_TRIES):
         try:
             [picture] = await client.generate(spec)
