@@ -1,5 +1,7 @@
 """What outputs are called on disk."""
 
+import errno
+import os
 from pathlib import Path
 
 from triptych.client import Media
@@ -18,3 +20,13 @@ def output_path(wanted: Path | None, job_id: str, media: Media, output_count: in
     if output_count > 1:
         wanted = wanted.with_name(f"{wanted.stem}-{media.output.index}{wanted.suffix}")
     return wanted
+
+
+def check_folder(wanted: Path) -> None:
+    """Raises OSError if nothing can be written where outputs are to go: better known before the work than after it."""
+    folder = wanted if wanted.is_dir() else wanted.parent
+    # Folders that are missing are made when there is something to write.
+    folder = next(each for each in (folder, *folder.parents) if each.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        code = errno.EACCES if folder.is_dir() else errno.ENOTDIR
+        raise OSError(code, os.strerror(code), str(folder))

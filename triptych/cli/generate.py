@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.cli.failures import EXIT_BAD_INPUT, EXIT_JOB_FAILED, Failure, error_record
-from triptych.cli.files import output_path
+from triptych.cli.files import check_folder, output_path
 from triptych.cli.progress import Progress, open_progress
 from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
@@ -44,6 +44,11 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 async def run_generate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make what the prompt says. Ctrl-C cancels the job."""
+    if args.output is not None:
+        try:
+            check_folder(args.output)
+        except OSError as error:
+            raise _unwritable(args.output, error) from error
     async with router(args) as client:
         spec = await build_spec(args, client, args.output)
         generation = Generation(client, args.output)
@@ -166,4 +171,8 @@ def _save(media: Media, wanted: Path | None, job_id: str, output_count: int) -> 
     try:
         return media.save(path)
     except OSError as error:
-        raise Failure(f"cannot write {path}: {error.strerror or error}", EXIT_BAD_INPUT) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> Failure:
+    return Failure(f"cannot write {path}: {error.strerror or error}", EXIT_BAD_INPUT)

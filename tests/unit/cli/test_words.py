@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from triptych.cli.files import output_path
+from triptych.cli.files import check_folder, output_path
 from triptych.cli.progress import LineProgress
 from triptych.cli.story import Gauge, sentence
 from triptych.cli.terminal import Terminal, record, seconds
@@ -102,3 +102,12 @@ def test_attachments_stay_out_of_json() -> None:
     job = job_pb2.Job(spec=job_pb2.JobSpec(attachments=[job_pb2.Attachment(media_type="image/png", data=b"xx")]))
     assert record(job)["spec"]["attachments"][0]["data"] == ""
     assert job.spec.attachments[0].data == b"xx"
+
+
+def test_where_nothing_can_be_written_is_known_before(tmp_path: Path) -> None:
+    check_folder(tmp_path)
+    check_folder(tmp_path / "new" / "picture.png")
+    check_folder(Path("picture.png"))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        check_folder(tmp_path / "file" / "new" / "picture.png")
