@@ -1,7 +1,7 @@
 """What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
 
 from triptych.errors import Violation, invalid
-from triptych.v1.job_pb2 import JobSpec
+from triptych.v1.job_pb2 import AttachmentRole, JobSpec, MediaFormat
 
 MAX_OUTPUTS = 4
 MAX_STEPS = 1000
@@ -27,5 +27,10 @@ def check_spec(spec: JobSpec) -> None:
     ]
     if not spec.HasField("seed"):
         violations.append(Violation("spec.seed", "must be set: the router draws one"))
+    if spec.output_format not in MediaFormat.values():
+        violations.append(Violation("spec.output_format", f"{spec.output_format} is not a format"))
+    for index, attachment in enumerate(spec.attachments):
+        if attachment.role not in AttachmentRole.values() or not attachment.role:
+            violations.append(Violation(f"spec.attachments[{index}].role", "must be named"))
     if violations:
         raise invalid(*violations)
