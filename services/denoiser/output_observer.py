@@ -48,7 +48,8 @@ class OutputObserver:
         # Each word costs the device thread the interpreter for a while: a step of a small model takes no longer.
         if 0 < step < step_count and now_s - self._told_s < self._config.progress_seconds:
             return
-        self._told_s = now_s
+        # The first step is told as soon as it is done.
+        self._told_s = now_s if step else 0.0
         self._loop.call_soon_threadsafe(self._denoising.report, self._output_index, step, step_count)
 
     def checkpoint_due(self) -> bool:

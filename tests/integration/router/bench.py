@@ -23,7 +23,7 @@ from triptych.v1.job_pb2 import Job, JobEvent, JobSpec
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
-CATALOG = Path(__file__).parents[3] / "models" / "models.toml"
+CATALOG = Path(__file__).with_name("models.toml")
 WAIT_S = 10.0
 CONFIG = RouterConfig(listen="127.0.0.1:0", catalog=CATALOG, worker_timeout_s=1.0, drain_seconds=0.0)
 
