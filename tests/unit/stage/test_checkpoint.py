@@ -78,3 +78,20 @@ def test_the_fingerprint_tells_fine_tunes_apart(copy_of: Path, tiny_checkpoints:
     data[-1] ^= 1
     weights.write_bytes(data)
     assert Checkpoint("sdxl", str(copy_of)).fingerprint != stock
+
+
+def test_the_modular_layout_is_served_like_the_plain_one(copy_of: Path) -> None:
+    plain = Checkpoint("mine", str(copy_of))
+    profile = plain.profile
+    plain.pipeline.save_config(str(copy_of))
+    (copy_of / "model_index.json").unlink()
+    assert (copy_of / "modular_model_index.json").is_file()
+    modular = Checkpoint("mine", str(copy_of))
+    assert modular.profile.inputs == profile.inputs
+    assert modular.profile.patch_size == profile.patch_size
+    for name, networks in (
+        ("text_encoder", {"text_encoder", "text_encoder_2"}),
+        (DENOISE, {"unet"}),
+        ("decode", {"vae"}),
+    ):
+        assert set(HostedBlock.load(modular, name, torch.float32, CPU).networks) == networks
