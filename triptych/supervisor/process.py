@@ -11,9 +11,6 @@ from triptych.supervisor.process_log import ProcessLog
 
 LAUNCHER = Path(__file__).with_name("child.py")
 READ_BYTES = 64 * 1024
-# Threads that wait give their core away. On cores that others use too, two OpenMP threads that spin for each other
-# made the denoiser 10 to 30 times slower than one.
-ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Process:
@@ -43,7 +40,6 @@ class Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            env={**ENVIRONMENT, **os.environ},
         )
         self._reading = asyncio.create_task(self._read())
 
