@@ -72,6 +72,8 @@ class CatalogModel:
     encoder_dtype: DTypeName | None = None
     decoder_dtype: DTypeName | None = None
     tiny_decoder: str | None = None
+    # Inputs that the model's blocks declare and that do not work with it: jobs that have them are refused.
+    withdrawn_inputs: tuple[str, ...] = ()
     # Decode in tiles from this many pixels of one frame on; None: never.
     tile_from_pixels: int | None = 1536 * 1536
     defaults: Defaults = field(default_factory=Defaults)

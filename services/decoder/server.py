@@ -70,6 +70,7 @@ class DecoderServer(DecoderServiceServicer):
             entry.data
             for entry in request.conditioning
             if (not entry.HasField("output_index") or entry.output_index == request.latents.output_index)
+            and entry.block in contracts
             and declared & contracts[entry.block].carried
         ]
         return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in [*refs, request.latents.data])))

@@ -52,6 +52,9 @@ class LoopState:
 
     def restore(self, captured: dict[str, tuple[Any, str]], state: Any) -> None:
         """Put a captured state back, in place of the skipped steps. Raises `Uncapturable`."""
+        drawn = captured.get("generator", (None, ""))[0]
+        if not isinstance(drawn, torch.Tensor):
+            raise Uncapturable("a state without a noise generator's")
         components = dict(self._components())
         codec = self._codec()
         for path, (value, _) in captured.items():
@@ -62,7 +65,7 @@ class LoopState:
             if owner is None:
                 raise Uncapturable(f"{path}, of a component that is not here")
             vars(owner)[name] = codec.decode(value)
-        self.generator.set_state(captured["generator"][0].cpu())
+        self.generator.set_state(drawn.cpu())
 
     def _codec(self) -> StateCodec:
         return StateCodec(self.generator, self.pipeline._execution_device)

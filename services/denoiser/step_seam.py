@@ -46,12 +46,14 @@ class StepSeam:
     def wrap(self, loop: LoopSequentialPipelineBlocks) -> None:
         """Wrap the loop's `loop_step`."""
         stock = loop.loop_step
-        first = int(self.resume["step"][0]) if self.resume is not None else 0
+        first = _step_of(self.resume) if self.resume is not None else 0
 
         def loop_step(components: Any, state: Any, i: int, **more: Any) -> Any:
             step_count = len(state.timesteps)
             if i == 0:
                 self.loop_state.begin(state)
+                if first >= step_count:
+                    raise Uncapturable(f"a state after step {first}, of {step_count}")
             if i < first:
                 return components, state
             self.observer.before_step()
@@ -77,3 +79,10 @@ class StepSeam:
             return
         if self.observer.checkpoint_due():
             self.observer.captured(step, captured)
+
+
+def _step_of(resume: CapturedState) -> int:
+    step = resume.get("step", (None, ""))[0]
+    if not isinstance(step, int) or step < 1:
+        raise Uncapturable("a state of no step")
+    return step

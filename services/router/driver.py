@@ -23,6 +23,9 @@ from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, 
 
 log = structlog.get_logger()
 
+# Tried again, these mean more to a client than that it was in vain.
+_ENDS_AS_IT_IS = frozenset({Reason.OUT_OF_MEMORY, Reason.STORE_FULL})
+
 
 class Driver:
     """The scheduler's only caller. `handle` takes one event in and performs the actions, without awaiting anything.
@@ -134,5 +137,9 @@ def _failure(job: LiveJob, action: FinishJob) -> TriptychError:
         error = from_status(job.error)
         if error.reason.name == action.reason:
             return error
+    if action.reason == Reason.TOO_MANY_ATTEMPTS.name and job.error is not None:
+        last = from_status(job.error)
+        if last.reason in _ENDS_AS_IT_IS:
+            return last
     known = action.reason in Reason.__members__
     return TriptychError(Reason[action.reason] if known else Reason.INTERNAL, action.blame or action.reason)

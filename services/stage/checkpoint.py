@@ -33,6 +33,8 @@ class Checkpoint:
 
     name: str
     place: str
+    # Inputs that its blocks declare and that do not work with it.
+    withdrawn_inputs: frozenset[str] = frozenset()
 
     @cached_property
     def pipeline(self) -> Any:
@@ -156,7 +158,7 @@ class Checkpoint:
         declared: dict[str, DeclaredInput] = {}
         for block in self.blocks.values():
             for param in block.inputs:
-                if param.name and param.name not in declared:
+                if param.name and param.name not in declared and param.name not in self.withdrawn_inputs:
                     declared[param.name] = DeclaredInput(
                         name=param.name, type_hint=_hint(param.type_hint), required=bool(param.required)
                     )

@@ -57,7 +57,8 @@ class WorkerHost:
             if name not in catalog.models:
                 raise ValueError(f"models: {name!r} is not in {self.config.catalog}")
             self.models[name] = catalog.models[name]
-            self.checkpoints[name] = Checkpoint(name, catalog.checkpoint(name))
+            withdrawn = frozenset(catalog.models[name].withdrawn_inputs)
+            self.checkpoints[name] = Checkpoint(name, catalog.checkpoint(name), withdrawn)
 
     def dtype(self, model: str) -> torch.dtype:
         """The element type of this stage's weights."""

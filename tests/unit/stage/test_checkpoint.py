@@ -95,3 +95,10 @@ def test_the_modular_layout_is_served_like_the_plain_one(copy_of: Path) -> None:
         ("decode", {"vae"}),
     ):
         assert set(HostedBlock.load(modular, name, torch.float32, CPU).networks) == networks
+
+
+def test_inputs_that_the_catalog_withdraws_are_not_announced(tiny_checkpoints: Path) -> None:
+    checkpoint = Checkpoint("sdxl", str(tiny_checkpoints / "sdxl"), frozenset({"image", "strength"}))
+    announced = {declared.name for declared in checkpoint.profile.inputs}
+    assert not announced & {"image", "strength"}
+    assert "prompt" in announced

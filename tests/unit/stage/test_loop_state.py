@@ -145,3 +145,22 @@ def test_no_class_outside_of_diffusers_is_ever_rebuilt() -> None:
     ):
         with pytest.raises(Uncapturable):
             CODEC.decode(("object", module, name, ("dict", [])))
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"generator": (torch.Generator().get_state(), "")},
+        {"step": ("x", ""), "generator": (torch.Generator().get_state(), "")},
+        {"step": (99, ""), "generator": (torch.Generator().get_state(), "")},
+        {"step": (3, "")},
+    ],
+    ids=["no step", "a step that is none", "a step beyond the last", "no generator"],
+)
+async def test_a_state_that_makes_no_sense_is_left_aside(
+    tiny_checkpoints: Path, thread: DeviceThread, strange: dict[str, tuple[object, str]]
+) -> None:
+    bench = DenoisingBench(tiny_checkpoints, "sdxl")
+    want = bits(await run(thread, bench.work(spec("sdxl"), Watching())))
+    made = bits(await run(thread, bench.work(spec("sdxl"), Watching(), resume=to_bundle(strange))))
+    assert made == want
