@@ -1,6 +1,6 @@
-"""Cancel a job at its third step: `python examples/cancel.py`.
+"""Cancel a job once it has done a few steps: `python examples/cancel.py`.
 
-Its denoiser stops before the next step, and the event stream ends with `cancelled`.
+Its denoiser stops before the next block, and the event stream ends with `cancelled`.
 """
 
 import asyncio

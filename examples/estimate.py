@@ -12,7 +12,7 @@ from triptych.v1.job_pb2 import JobSpec
 
 async def main() -> None:
     async with Client() as client:
-        for side, step_count in ((64, 10), (96, 20), (192, 100), (4096, 20)):
+        for side, step_count in ((64, 10), (96, 20), (128, 100), (4096, 20)):
             spec = JobSpec(model="shapes", prompt="a star", width=side, height=side, step_count=step_count)
             try:
                 answer = await client.estimate(spec)

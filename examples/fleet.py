@@ -12,9 +12,10 @@ async def main() -> None:
         for model in await client.models():
             print(f"{model.name}: {model.description}")
         for worker in (await client.fleet()).workers:
-            state = WorkerState.Name(worker.state)
+            stage = Stage.Name(worker.stage).removeprefix("STAGE_").lower()
+            state = WorkerState.Name(worker.state).removeprefix("WORKER_STATE_").lower()
             backlog_s = worker.backlog.ToNanoseconds() / 1e9
-            print(f"{worker.worker_id}: {Stage.Name(worker.stage)} {state} on {worker.device}, {backlog_s:.1f} s left")
+            print(f"{worker.worker_id}: {stage}, {state}, on {worker.device}, {backlog_s:.1f} s left")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Make a picture and save it: `python examples/generate.py "a red star on a white background" star.png`.
+"""Make a picture and save it: `python examples/generate.py PROMPT FILE`.
 
 It talks to $TRIPTYCH_ROUTER, to the suite that runs here (`triptych up`), or to 127.0.0.1:7460.
 """
@@ -17,4 +17,6 @@ async def main(prompt: str, path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:3]))

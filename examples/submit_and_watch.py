@@ -6,6 +6,7 @@ The job lives at the router: the two halves may run in different processes, or a
 import asyncio
 import sys
 from pathlib import Path
+from zlib import crc32
 
 from triptych.client import Client
 from triptych.v1.job_pb2 import JobSpec
@@ -13,9 +14,9 @@ from triptych.v1.job_pb2 import JobSpec
 
 async def main(prompt: str, folder: str) -> None:
     async with Client() as client:
-        # The request id makes it safe to repeat the call: it is one job, however often it is handed in.
+        # The request id makes it safe to repeat the call: the same job, however often it is handed in.
         spec = JobSpec(model="shapes", prompt=prompt, output_count=2, seed=7)
-        job = await client.submit(spec, request_id=f"example-{Path(folder).name}")
+        job = await client.submit(spec, request_id=f"example-{crc32((prompt + folder).encode()):08x}")
         print(f"job {job.job_id}")
 
         async for event in client.watch(job.job_id):
@@ -30,4 +31,6 @@ async def main(prompt: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:3]))

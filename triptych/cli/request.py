@@ -53,9 +53,6 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
             flag, type=Path, metavar="FILE", help=f"PNG, JPEG or WebP to use as {role.replace('_', ' ')}"
         )
     parser.add_argument(
-        "--adapter", action="append", default=[], type=_adapter, metavar="NAME[=SCALE]", help="LoRA from the catalog"
-    )
-    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -78,7 +75,6 @@ async def build_spec(args: argparse.Namespace, client: Client, output: Path | No
         output_count=args.count,
         frame_count=args.frames,
         fps=args.fps,
-        adapters=[job_pb2.Adapter(name=name, scale=scale) for name, scale in args.adapter],
         output_format=_format(args.format, output),
     )
     if args.size is not None:
@@ -104,6 +100,8 @@ async def _only_model(client: Client) -> str:
 def _format(name: str | None, output: Path | None) -> job_pb2.MediaFormat.ValueType:
     if name is None and output is not None:
         name = output.suffix.removeprefix(".").lower()
+        if name and name not in FORMATS:
+            raise Failure(f"{output}: no format is called {name!r}; there are {', '.join(FORMATS)}", EXIT_BAD_INPUT)
     return FORMATS.get(name or "", job_pb2.MEDIA_FORMAT_UNSPECIFIED)
 
 
@@ -115,14 +113,6 @@ def _pair(text: str) -> tuple[str, Any]:
         return key, json.loads(value, parse_constant=_refuse)
     except ValueError:
         return key, value
-
-
-def _adapter(text: str) -> tuple[str, float]:
-    name, separator, scale = text.partition("=")
-    try:
-        return name, float(scale) if separator else 1.0
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME=SCALE") from error
 
 
 def _refuse(constant: str) -> Any:

@@ -177,7 +177,7 @@ Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
 
 @_typing.final
 class Adapter(_message.Message):
-    """A LoRA by its name in the catalog."""
+    """A LoRA by its name. Not served yet: a job that names one is refused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

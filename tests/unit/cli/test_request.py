@@ -30,7 +30,6 @@ async def test_every_option_reaches_its_field() -> None:
     spec = await spec_of(
         *("--negative", "a circle", "--steps", "5", "--seed", "0", "--guidance", "2.5", "--size", "96x64"),
         *("--count", "2", "--frames", "9", "--fps", "8", "--format", "webp", "--priority", "batch"),
-        *("--adapter", "ink=0.5", "--adapter", "line"),
     )
     assert spec.negative_prompt == "a circle"
     assert (spec.step_count, spec.guidance, spec.width, spec.height) == (5, 2.5, 96, 64)
@@ -39,7 +38,6 @@ async def test_every_option_reaches_its_field() -> None:
     assert (spec.output_count, spec.frame_count, spec.fps) == (2, 9, 8.0)
     assert spec.output_format == job_pb2.MEDIA_FORMAT_WEBP
     assert spec.priority_class == job_pb2.PRIORITY_CLASS_BATCH
-    assert [(adapter.name, adapter.scale) for adapter in spec.adapters] == [("ink", 0.5), ("line", 1.0)]
 
 
 async def test_set_takes_json_and_else_text() -> None:
@@ -94,7 +92,6 @@ async def test_a_file_that_cannot_be_attached_is_bad_input(tmp_path: Path, name:
         ("--size", "96x"),
         ("--set", "strength"),
         ("--format", "gif"),
-        ("--adapter", "ink=much"),
     ],
 )
 def test_bad_options_end_with_status_2_and_name_the_option(
