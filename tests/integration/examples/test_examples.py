@@ -16,7 +16,7 @@ CASES = {
     "cancel": ([], ["ended with: cancelled"]),
     "estimate": ([], ["taken", "INVALID_FIELD"]),
     "many_at_once": (["made"], ["4.png", "20.png", "40.png"]),
-    "fleet": ([], ["shapes: ", "denoiser-0: STAGE_DENOISE WORKER_STATE_READY"]),
+    "fleet": ([], ["shapes: ", "denoiser-0: denoise, ready"]),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from triptych.cli.arguments import build_parser
+from triptych.cli.failures import Failure
 from triptych.cli.request import build_spec
 from triptych.client import Client
 from triptych.errors import Reason, TriptychError
@@ -58,11 +59,15 @@ async def test_set_takes_json_and_else_text() -> None:
         ("a.JPG", job_pb2.MEDIA_FORMAT_JPEG),
         ("a.mp4", job_pb2.MEDIA_FORMAT_MP4),
         ("a", job_pb2.MEDIA_FORMAT_UNSPECIFIED),
-        ("a.xyz", job_pb2.MEDIA_FORMAT_UNSPECIFIED),
     ],
 )
 async def test_the_format_follows_the_files_ending(output: str, expected: job_pb2.MediaFormat.ValueType) -> None:
     assert (await spec_of("-o", output)).output_format == expected
+
+
+async def test_an_ending_that_is_no_format_is_refused() -> None:
+    with pytest.raises(Failure, match="no format is called 'xyz'"):
+        await spec_of("-o", "a.xyz")
 
 
 async def test_a_picture_is_attached_with_its_role(tmp_path: Path) -> None:
