@@ -82,7 +82,7 @@ submit() {
   local n status end=$((SECONDS + jobs_s))
   for ((n = 0; n < $1; )); do
     status=0
-    $client submit "a red circle and a blue square" --steps 100 --size 192x192 --json >"$work/job" 2>"$work/refusal" || status=$?
+    $client submit "a red circle and a blue square" --steps 100 --size 128x128 --count 2 --json >"$work/job" 2>"$work/refusal" || status=$?
     if [ $status = 0 ]; then
       jobs+=("$(json "it['job_id']" <"$work/job")")
       n=$((n + 1))
