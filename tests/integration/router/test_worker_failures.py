@@ -131,10 +131,16 @@ async def test_a_job_fails_of_its_own_fault_at_once_and_alone(bench: Bench) -> N
 
 
 async def test_too_many_tries_fail_with_the_reason(bench: Bench) -> None:
-    bench.denoiser.errors += [TriptychError(Reason.OUT_OF_MEMORY, "out of memory")] * 3
+    bench.denoiser.errors += [TriptychError(Reason.INTERNAL, "broken")] * 3
     error = await failed(bench, await bench.submit())
     assert error.reason is Reason.TOO_MANY_ATTEMPTS
-    assert "OUT_OF_MEMORY" in error.message
+    assert "INTERNAL" in error.message
+
+
+async def test_memory_that_stays_short_is_the_reason(bench: Bench) -> None:
+    bench.denoiser.errors += [TriptychError(Reason.OUT_OF_MEMORY, "out of memory")] * 3
+    error = await failed(bench, await bench.submit())
+    assert error.reason is Reason.OUT_OF_MEMORY
 
 
 async def test_a_draining_worker_gets_nothing_new(bench: Bench) -> None:
