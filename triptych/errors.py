@@ -23,7 +23,7 @@ class Reason(Enum):
     """Why a call or a job failed; the value is its canonical gRPC code."""
 
     INVALID_FIELD = ("INVALID_FIELD", code_pb2.INVALID_ARGUMENT)
-    MODEL_UNKNOWN = ("MODEL_UNKNOWN", code_pb2.NOT_FOUND)
+    MODEL_UNKNOWN = ("MODEL_UNKNOWN", code_pb2.INVALID_ARGUMENT)
     JOB_UNKNOWN = ("JOB_UNKNOWN", code_pb2.NOT_FOUND)
     OUTPUT_UNKNOWN = ("OUTPUT_UNKNOWN", code_pb2.NOT_FOUND)
     OUTPUT_GONE = ("OUTPUT_GONE", code_pb2.NOT_FOUND)

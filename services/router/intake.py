@@ -147,7 +147,8 @@ class Intake:
             raise invalid(Violation("spec.model", "must be named; ListModels tells which there are"))
         model = self._catalog.models.get(spec.model)
         if model is None:
-            raise TriptychError(Reason.MODEL_UNKNOWN, f"No model is called {spec.model[:64]!r}.")
+            why = f"no model is called {spec.model[:64]!r}; there are {', '.join(self._catalog.models)}"
+            raise TriptychError(Reason.MODEL_UNKNOWN, f"spec.model: {why}", violations=[Violation("spec.model", why)])
         check_deadline(spec, time.time())
         profile = self._driver.fleet.profile(spec.model)
         if profile is None:

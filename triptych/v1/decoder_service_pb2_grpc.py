@@ -47,7 +47,7 @@ class DecoderServiceServicer(object):
     """
 
     def Decode(self, request, context):
-        """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model),
+        """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
         FAILED_PRECONDITION with reason LATENTS_GONE, RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

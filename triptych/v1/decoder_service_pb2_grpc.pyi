@@ -34,7 +34,7 @@ class DecoderServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DecoderServiceAsyncStub: ...
     Decode: _grpc.UnaryUnaryMultiCallable[_decoder_service_pb2.DecodeRequest, _decoder_service_pb2.DecodeResponse]
-    """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model),
+    """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
     FAILED_PRECONDITION with reason LATENTS_GONE, RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
     """
 
@@ -44,7 +44,7 @@ class DecoderServiceAsyncStub(DecoderServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Decode: _aio.UnaryUnaryMultiCallable[_decoder_service_pb2.DecodeRequest, _decoder_service_pb2.DecodeResponse]  # type: ignore[assignment]
-    """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model),
+    """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
     FAILED_PRECONDITION with reason LATENTS_GONE, RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
     """
 
@@ -57,7 +57,7 @@ class DecoderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _decoder_service_pb2.DecodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_decoder_service_pb2.DecodeResponse, _abc.Awaitable[_decoder_service_pb2.DecodeResponse]]:
-        """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model),
+        """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
         FAILED_PRECONDITION with reason LATENTS_GONE, RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
         """
 

@@ -36,7 +36,7 @@ class RouterServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RouterServiceAsyncStub: ...
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]
-    """Answers when the job is durable. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model), ALREADY_EXISTS (request id used
+    """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
     with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
     cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
     """
@@ -63,7 +63,7 @@ class RouterServiceAsyncStub(RouterServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]  # type: ignore[assignment]
-    """Answers when the job is durable. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model), ALREADY_EXISTS (request id used
+    """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
     with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
     cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
     """
@@ -93,7 +93,7 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.SubmitJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.SubmitJobResponse, _abc.Awaitable[_router_service_pb2.SubmitJobResponse]]:
-        """Answers when the job is durable. Errors: INVALID_ARGUMENT, NOT_FOUND (unknown model), ALREADY_EXISTS (request id used
+        """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
         with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
         cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
         """

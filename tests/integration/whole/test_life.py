@@ -4,6 +4,7 @@ import asyncio
 import math
 
 import pytest
+from google.rpc import code_pb2
 
 from tests.integration.whole.jobs import events_of, job, kind_of, steps_of
 from tests.suite import RunningSuite
@@ -125,8 +126,9 @@ async def test_bad_input_names_the_field(client: Client, field: str, fields: dic
     if field == "spec.model":
         assert caught.value.reason is Reason.MODEL_UNKNOWN
         assert "nobody" in caught.value.message
-        return
-    assert caught.value.reason is Reason.INVALID_FIELD
+    else:
+        assert caught.value.reason is Reason.INVALID_FIELD
+    assert caught.value.reason.code == code_pb2.INVALID_ARGUMENT
     assert any(violation.field.startswith(field) for violation in caught.value.violations)
 
 
