@@ -33,12 +33,9 @@ from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobSpec
 
 @dataclass
 class Blocks:
-    """When blocks of the long model began (`time.perf_counter`), and whether one has been entered lately."""
+    """When blocks of the long model began (`time.perf_counter`)."""
 
     began: list[float] = field(default_factory=list)
-
-    def longest_s(self) -> float:
-        return max(later - earlier for earlier, later in zip(self.began, self.began[1:], strict=False))
 
 
 class BenchDenoiser:
