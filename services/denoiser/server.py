@@ -14,7 +14,7 @@ from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.rpc.typing import Context
-from triptych.v1.denoiser_service_pb2 import DenoiseRequest, DenoiseResponse
+from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, AmendDenoiseResponse, DenoiseRequest, DenoiseResponse
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
 from triptych.v1.worker_pb2 import CacheStats
 
@@ -56,3 +56,6 @@ class DenoiserServer(DenoiserServiceServicer):
                 raise stage_failure(group.exceptions[0], "denoising") from group
             except Exception as error:
                 raise stage_failure(error, "denoising") from error
+
+    async def AmendDenoise(self, request: AmendDenoiseRequest, context: Context) -> AmendDenoiseResponse:
+        raise NotImplementedError

@@ -92,6 +92,14 @@ class RouterServer(RouterServiceServicer):
         desk = self._open
         return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch)
 
+    async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
+        raise NotImplementedError
+
+    def WatchFleet(
+        self, request: pb.WatchFleetRequest, context: Context
+    ) -> AsyncGenerator[pb.WatchFleetResponse, None]:
+        raise NotImplementedError
+
     @property
     def _open(self) -> Desk:
         if self.desk is None:

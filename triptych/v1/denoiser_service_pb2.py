@@ -28,21 +28,25 @@ from triptych.v1 import job_pb2 as triptych_dot_v1_dot_job__pb2
 from triptych.v1 import worker_pb2 as triptych_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/denoiser_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!triptych/v1/encoder_service.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"\xd2\x01\n\x0e\x44\x65noiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12/\n\x0c\x63onditioning\x18\x03 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x18\n\x10\x66inished_outputs\x18\x04 \x03(\r\x12+\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.Checkpoint\"\x8a\x03\n\x0f\x44\x65noiseResponse\x12.\n\x07started\x18\x01 \x01(\x0b\x32\x1b.triptych.v1.DenoiseStartedH\x00\x12)\n\x08progress\x18\x02 \x01(\x0b\x32\x15.triptych.v1.ProgressH\x00\x12\'\n\x07latents\x18\x03 \x01(\x0b\x32\x14.triptych.v1.LatentsH\x00\x12\x30\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DenoiseFinishedH\x00\x12-\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.CheckpointH\x00\x12\x33\n\x0crestart_only\x18\x06 \x01(\x0b\x32\x1b.triptych.v1.JobRestartOnlyH\x00\x12(\n\x06paused\x18\x07 \x01(\x0b\x32\x16.triptych.v1.JobPausedH\x00\x12*\n\x07resumed\x18\x08 \x01(\x0b\x32\x17.triptych.v1.JobResumedH\x00\x42\x07\n\x05\x65vent\"\x10\n\x0e\x44\x65noiseStarted\"q\n\x0f\x44\x65noiseFinished\x12.\n\x0b\x64\x65vice_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0cmeasurements\x18\x02 \x03(\x0b\x32\x18.triptych.v1.Measurement2Y\n\x0f\x44\x65noiserService\x12\x46\n\x07\x44\x65noise\x12\x1b.triptych.v1.DenoiseRequest\x1a\x1c.triptych.v1.DenoiseResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/denoiser_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!triptych/v1/encoder_service.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"f\n\x13\x41mendDenoiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12)\n\tamendment\x18\x02 \x01(\x0b\x32\x16.triptych.v1.Amendment\"*\n\x14\x41mendDenoiseResponse\x12\x12\n\nstep_count\x18\x01 \x01(\r\"\x9d\x02\n\x0e\x44\x65noiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12/\n\x0c\x63onditioning\x18\x03 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x18\n\x10\x66inished_outputs\x18\x04 \x03(\r\x12+\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.Checkpoint\x12-\n\x0frefined_latents\x18\x06 \x03(\x0b\x32\x14.triptych.v1.Latents\x12\x1a\n\x12refined_step_count\x18\x07 \x01(\r\"\x8a\x03\n\x0f\x44\x65noiseResponse\x12.\n\x07started\x18\x01 \x01(\x0b\x32\x1b.triptych.v1.DenoiseStartedH\x00\x12)\n\x08progress\x18\x02 \x01(\x0b\x32\x15.triptych.v1.ProgressH\x00\x12\'\n\x07latents\x18\x03 \x01(\x0b\x32\x14.triptych.v1.LatentsH\x00\x12\x30\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DenoiseFinishedH\x00\x12-\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.CheckpointH\x00\x12\x33\n\x0crestart_only\x18\x06 \x01(\x0b\x32\x1b.triptych.v1.JobRestartOnlyH\x00\x12(\n\x06paused\x18\x07 \x01(\x0b\x32\x16.triptych.v1.JobPausedH\x00\x12*\n\x07resumed\x18\x08 \x01(\x0b\x32\x17.triptych.v1.JobResumedH\x00\x42\x07\n\x05\x65vent\"\x10\n\x0e\x44\x65noiseStarted\"q\n\x0f\x44\x65noiseFinished\x12.\n\x0b\x64\x65vice_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0cmeasurements\x18\x02 \x03(\x0b\x32\x18.triptych.v1.Measurement2\xae\x01\n\x0f\x44\x65noiserService\x12\x46\n\x07\x44\x65noise\x12\x1b.triptych.v1.DenoiseRequest\x1a\x1c.triptych.v1.DenoiseResponse0\x01\x12S\n\x0c\x41mendDenoise\x12 .triptych.v1.AmendDenoiseRequest\x1a!.triptych.v1.AmendDenoiseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.denoiser_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DENOISEREQUEST']._serialized_start=168
-  _globals['_DENOISEREQUEST']._serialized_end=378
-  _globals['_DENOISERESPONSE']._serialized_start=381
-  _globals['_DENOISERESPONSE']._serialized_end=775
-  _globals['_DENOISESTARTED']._serialized_start=777
-  _globals['_DENOISESTARTED']._serialized_end=793
-  _globals['_DENOISEFINISHED']._serialized_start=795
-  _globals['_DENOISEFINISHED']._serialized_end=908
-  _globals['_DENOISERSERVICE']._serialized_start=910
-  _globals['_DENOISERSERVICE']._serialized_end=999
+  _globals['_AMENDDENOISEREQUEST']._serialized_start=167
+  _globals['_AMENDDENOISEREQUEST']._serialized_end=269
+  _globals['_AMENDDENOISERESPONSE']._serialized_start=271
+  _globals['_AMENDDENOISERESPONSE']._serialized_end=313
+  _globals['_DENOISEREQUEST']._serialized_start=316
+  _globals['_DENOISEREQUEST']._serialized_end=601
+  _globals['_DENOISERESPONSE']._serialized_start=604
+  _globals['_DENOISERESPONSE']._serialized_end=998
+  _globals['_DENOISESTARTED']._serialized_start=1000
+  _globals['_DENOISESTARTED']._serialized_end=1016
+  _globals['_DENOISEFINISHED']._serialized_start=1018
+  _globals['_DENOISEFINISHED']._serialized_end=1131
+  _globals['_DENOISERSERVICE']._serialized_start=1134
+  _globals['_DENOISERSERVICE']._serialized_end=1308
 # @@protoc_insertion_point(module_scope)

@@ -23,6 +23,54 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class AmendDenoiseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    AMENDMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def call(self) -> _encoder_service_pb2.StageCall:
+        """The start of the job, and its rank from now on."""
+
+    @_builtins.property
+    def amendment(self) -> _job_pb2.Amendment:
+        """Unset: only the rank changes."""
+
+    def __init__(
+        self,
+        *,
+        call: _encoder_service_pb2.StageCall | None = ...,
+        amendment: _job_pb2.Amendment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "call", b"call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AmendDenoiseRequest: _TypeAlias = AmendDenoiseRequest  # noqa: Y015
+
+@_typing.final
+class AmendDenoiseResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
+    step_count: _builtins.int
+    """Steps that each output will have run in all."""
+    def __init__(
+        self,
+        *,
+        step_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step_count", b"step_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AmendDenoiseResponse: _TypeAlias = AmendDenoiseResponse  # noqa: Y015
+
+@_typing.final
 class DenoiseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -31,6 +79,10 @@ class DenoiseRequest(_message.Message):
     CONDITIONING_FIELD_NUMBER: _builtins.int
     FINISHED_OUTPUTS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    REFINED_LATENTS_FIELD_NUMBER: _builtins.int
+    REFINED_STEP_COUNT_FIELD_NUMBER: _builtins.int
+    refined_step_count: _builtins.int
+    """Steps that those have run: the tail after so many of spec.step_count is run."""
     @_builtins.property
     def call(self) -> _encoder_service_pb2.StageCall: ...
     @_builtins.property
@@ -47,6 +99,10 @@ class DenoiseRequest(_message.Message):
         bit for bit here.
         """
 
+    @_builtins.property
+    def refined_latents(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Latents]:
+        """Refinement: finished latents to go on from, one per output, instead of noise."""
+
     def __init__(
         self,
         *,
@@ -55,10 +111,12 @@ class DenoiseRequest(_message.Message):
         conditioning: _abc.Iterable[_job_pb2.Conditioning] | None = ...,
         finished_outputs: _abc.Iterable[_builtins.int] | None = ...,
         checkpoint: _job_pb2.Checkpoint | None = ...,
+        refined_latents: _abc.Iterable[_job_pb2.Latents] | None = ...,
+        refined_step_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "checkpoint", b"checkpoint", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "finished_outputs", b"finished_outputs", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "finished_outputs", b"finished_outputs", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

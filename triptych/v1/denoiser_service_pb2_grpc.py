@@ -40,6 +40,11 @@ class DenoiserServiceStub(object):
                 request_serializer=triptych_dot_v1_dot_denoiser__service__pb2.DenoiseRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_denoiser__service__pb2.DenoiseResponse.FromString,
                 _registered_method=True)
+        self.AmendDenoise = channel.unary_unary(
+                '/triptych.v1.DenoiserService/AmendDenoise',
+                request_serializer=triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseResponse.FromString,
+                _registered_method=True)
 
 
 class DenoiserServiceServicer(object):
@@ -56,6 +61,14 @@ class DenoiserServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AmendDenoise(self, request, context):
+        """Changes a job that this worker runs, at its next forward or step. Errors: NOT_FOUND (it runs no such start of the
+        job), FAILED_PRECONDITION (a lower epoch), INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DenoiserServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -63,6 +76,11 @@ def add_DenoiserServiceServicer_to_server(servicer, server):
                     servicer.Denoise,
                     request_deserializer=triptych_dot_v1_dot_denoiser__service__pb2.DenoiseRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_denoiser__service__pb2.DenoiseResponse.SerializeToString,
+            ),
+            'AmendDenoise': grpc.unary_unary_rpc_method_handler(
+                    servicer.AmendDenoise,
+                    request_deserializer=triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +111,33 @@ class DenoiserService(object):
             '/triptych.v1.DenoiserService/Denoise',
             triptych_dot_v1_dot_denoiser__service__pb2.DenoiseRequest.SerializeToString,
             triptych_dot_v1_dot_denoiser__service__pb2.DenoiseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AmendDenoise(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.DenoiserService/AmendDenoise',
+            triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseRequest.SerializeToString,
+            triptych_dot_v1_dot_denoiser__service__pb2.AmendDenoiseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class DenoiserServiceStub:
     with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
     UNAVAILABLE (draining).
     """
+    AmendDenoise: _grpc.UnaryUnaryMultiCallable[_denoiser_service_pb2.AmendDenoiseRequest, _denoiser_service_pb2.AmendDenoiseResponse]
+    """Changes a job that this worker runs, at its next forward or step. Errors: NOT_FOUND (it runs no such start of the
+    job), FAILED_PRECONDITION (a lower epoch), INVALID_ARGUMENT.
+    """
 
 @_typing.type_check_only
 class DenoiserServiceAsyncStub(DenoiserServiceStub):
@@ -50,6 +54,10 @@ class DenoiserServiceAsyncStub(DenoiserServiceStub):
     the call stops the job before its next step. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
     with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
     UNAVAILABLE (draining).
+    """
+    AmendDenoise: _aio.UnaryUnaryMultiCallable[_denoiser_service_pb2.AmendDenoiseRequest, _denoiser_service_pb2.AmendDenoiseResponse]  # type: ignore[assignment]
+    """Changes a job that this worker runs, at its next forward or step. Errors: NOT_FOUND (it runs no such start of the
+    job), FAILED_PRECONDITION (a lower epoch), INVALID_ARGUMENT.
     """
 
 class DenoiserServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -65,6 +73,16 @@ class DenoiserServiceServicer(metaclass=_abc_1.ABCMeta):
         the call stops the job before its next step. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
         with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
         UNAVAILABLE (draining).
+        """
+
+    @_abc_1.abstractmethod
+    def AmendDenoise(
+        self,
+        request: _denoiser_service_pb2.AmendDenoiseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_denoiser_service_pb2.AmendDenoiseResponse, _abc.Awaitable[_denoiser_service_pb2.AmendDenoiseResponse]]:
+        """Changes a job that this worker runs, at its next forward or step. Errors: NOT_FOUND (it runs no such start of the
+        job), FAILED_PRECONDITION (a lower epoch), INVALID_ARGUMENT.
         """
 
 def add_DenoiserServiceServicer_to_server(servicer: DenoiserServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -223,6 +223,8 @@ class JobSpec(_message.Message):
     OUTPUT_FORMAT_FIELD_NUMBER: _builtins.int
     REPRODUCIBLE_FIELD_NUMBER: _builtins.int
     EXTRA_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
+    ALLOW_MERGING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     prompt: _builtins.str
     negative_prompt: _builtins.str
@@ -242,6 +244,10 @@ class JobSpec(_message.Message):
     output_format: Global___MediaFormat.ValueType
     reproducible: _builtins.bool
     """Bit for bit the same again. Unset: true if a seed was given."""
+    allow_merging: _builtins.bool
+    """Forwards of a reproducible job may be computed together with other jobs', which may change its last bits. A job
+    that is not reproducible always allows it.
+    """
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]: ...
     @_builtins.property
@@ -253,6 +259,10 @@ class JobSpec(_message.Message):
     @_builtins.property
     def extra(self) -> _struct_pb2.Struct:
         """Any other input that the model's blocks declare, by its name there ("strength", for instance)."""
+
+    @_builtins.property
+    def preview(self) -> Global___PreviewPolicy:
+        """Pictures of the job at work. Unset: none."""
 
     def __init__(
         self,
@@ -275,10 +285,12 @@ class JobSpec(_message.Message):
         output_format: Global___MediaFormat.ValueType = ...,
         reproducible: _builtins.bool | None = ...,
         extra: _struct_pb2.Struct | None = ...,
+        preview: Global___PreviewPolicy | None = ...,
+        allow_merging: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "output_count", b"output_count", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "output_count", b"output_count", "preview", b"preview", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "allow_merging", b"allow_merging", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "preview", b"preview", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fps: _TypeAlias = _typing.Literal["fps"]  # noqa: Y015
     _WhichOneofArgType__fps: _TypeAlias = _typing.Literal["_fps", b"_fps"]  # noqa: Y015
@@ -318,6 +330,141 @@ class JobSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__width) -> _WhichOneofReturnType__width | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class PreviewPolicy(_message.Message):
+    """When a running job shows what it has so far. A preview that comes late is dropped; none delays a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVERY_STEPS_FIELD_NUMBER: _builtins.int
+    EVERY_TIME_FIELD_NUMBER: _builtins.int
+    MAX_SIDE_FIELD_NUMBER: _builtins.int
+    every_steps: _builtins.int
+    """After every so many steps; 1 or more."""
+    max_side: _builtins.int
+    """Pixels of the longer side, 32 to 1024; 0 means 256."""
+    @_builtins.property
+    def every_time(self) -> _duration_pb2.Duration:
+        """Whenever so much time has passed; 0.1 s or more."""
+
+    def __init__(
+        self,
+        *,
+        every_steps: _builtins.int = ...,
+        every_time: _duration_pb2.Duration | None = ...,
+        max_side: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["every_steps", b"every_steps", "every_time", b"every_time", "interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_steps", b"every_steps", "every_time", b"every_time", "interval", b"interval", "max_side", b"max_side"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_interval: _TypeAlias = _typing.Literal["every_steps", "every_time"]  # noqa: Y015
+    _WhichOneofArgType_interval: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_interval) -> _WhichOneofReturnType_interval | None: ...
+
+Global___PreviewPolicy: _TypeAlias = PreviewPolicy  # noqa: Y015
+
+@_typing.final
+class Preview(_message.Message):
+    """What a job has so far: WebP for an image, animated WebP of several frames for a video. Not in the job's log: only
+    who watches while it is made sees it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    FRAME_COUNT_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    output_index: _builtins.int
+    step: _builtins.int
+    """Steps done of that output."""
+    step_count: _builtins.int
+    media_type: _builtins.str
+    width: _builtins.int
+    height: _builtins.int
+    frame_count: _builtins.int
+    """1 for an image."""
+    data: _builtins.bytes
+    """The encoded file."""
+    attempt: _builtins.int
+    """Of the start of the job that made it."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        output_index: _builtins.int = ...,
+        step: _builtins.int = ...,
+        step_count: _builtins.int = ...,
+        media_type: _builtins.str = ...,
+        width: _builtins.int = ...,
+        height: _builtins.int = ...,
+        frame_count: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "data", b"data", "frame_count", b"frame_count", "height", b"height", "job_id", b"job_id", "media_type", b"media_type", "output_index", b"output_index", "step", b"step", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preview: _TypeAlias = Preview  # noqa: Y015
+
+@_typing.final
+class Amendment(_message.Message):
+    """A change to a job that was accepted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINISH_NOW_FIELD_NUMBER: _builtins.int
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
+    step_count: _builtins.int
+    """So many steps in all: fewer or more than the job has. The remaining noise levels are spread anew over the
+    remaining steps.
+    """
+    @_builtins.property
+    def finish_now(self) -> Global___FinishNow:
+        """Take what each output has now as its result."""
+
+    def __init__(
+        self,
+        *,
+        finish_now: Global___FinishNow | None = ...,
+        step_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "finish_now", b"finish_now", "step_count", b"step_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "finish_now", b"finish_now", "step_count", b"step_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["finish_now", "step_count"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___Amendment: _TypeAlias = Amendment  # noqa: Y015
+
+@_typing.final
+class FinishNow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishNow: _TypeAlias = FinishNow  # noqa: Y015
 
 @_typing.final
 class Estimate(_message.Message):
@@ -465,6 +612,7 @@ class Job(_message.Message):
     CONDITIONING_CACHED_FIELD_NUMBER: _builtins.int
     RESTART_ONLY_REASON_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    REFINES_JOB_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     tenant: _builtins.str
     state: Global___JobState.ValueType
@@ -483,6 +631,8 @@ class Job(_message.Message):
     """Why the job cannot be taken up in the middle after a crash, if it cannot."""
     paused: _builtins.bool
     """Running, and waiting in the middle of it for better-ranked work."""
+    refines_job_id: _builtins.str
+    """The finished job whose kept latents this one goes on from."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """As accepted: defaults filled in, the seed drawn."""
@@ -536,10 +686,11 @@ class Job(_message.Message):
         conditioning_cached: _builtins.bool = ...,
         restart_only_reason: _builtins.str = ...,
         paused: _builtins.bool = ...,
+        refines_job_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "progress", b"progress", "spec", b"spec", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "refines_job_id", b"refines_job_id", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -660,9 +811,38 @@ class JobRestartOnly(_message.Message):
 Global___JobRestartOnly: _TypeAlias = JobRestartOnly  # noqa: Y015
 
 @_typing.final
-class JobPaused(_message.Message):
-    """Better-ranked work has the device, and has had it for a second."""
+class JobAmended(_message.Message):
+    """Better-ranked work has the device, and has had it for a second.
+    Taken at the next step. Price and rank are those of the whole job as amended.
+    """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AMENDMENT_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    rank: _builtins.float
+    @_builtins.property
+    def amendment(self) -> Global___Amendment: ...
+    @_builtins.property
+    def estimate(self) -> Global___Estimate: ...
+    def __init__(
+        self,
+        *,
+        amendment: Global___Amendment | None = ...,
+        estimate: Global___Estimate | None = ...,
+        rank: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "estimate", b"estimate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "estimate", b"estimate", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobAmended: _TypeAlias = JobAmended  # noqa: Y015
+
+@_typing.final
+class JobPaused(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -764,6 +944,7 @@ class JobEvent(_message.Message):
     RESTART_ONLY_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     RESUMED_FIELD_NUMBER: _builtins.int
+    AMENDED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     sequence: _builtins.int
     """1, 2, 3 … per job, without gaps."""
@@ -796,6 +977,8 @@ class JobEvent(_message.Message):
     def paused(self) -> Global___JobPaused: ...
     @_builtins.property
     def resumed(self) -> Global___JobResumed: ...
+    @_builtins.property
+    def amended(self) -> Global___JobAmended: ...
     def __init__(
         self,
         *,
@@ -816,12 +999,13 @@ class JobEvent(_message.Message):
         restart_only: Global___JobRestartOnly | None = ...,
         paused: Global___JobPaused | None = ...,
         resumed: Global___JobResumed | None = ...,
+        amended: Global___JobAmended | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amended", b"amended", "cancelled", b"cancelled", "encoded", b"encoded", "event", b"event", "failed", b"failed", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amended", b"amended", "attempt", b"attempt", "cancelled", b"cancelled", "encoded", b"encoded", "epoch", b"epoch", "event", b"event", "failed", b"failed", "job_id", b"job_id", "output", b"output", "paused", b"paused", "progress", b"progress", "queued", b"queued", "requeued", b"requeued", "restart_only", b"restart_only", "resumed", b"resumed", "sequence", b"sequence", "stage_started", b"stage_started", "succeeded", b"succeeded", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled", "restart_only", "paused", "resumed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["queued", "encoded", "stage_started", "progress", "output", "requeued", "succeeded", "failed", "cancelled", "restart_only", "paused", "resumed", "amended"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

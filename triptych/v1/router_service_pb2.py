@@ -23,69 +23,80 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from triptych.v1 import job_pb2 as triptych_dot_v1_dot_job__pb2
 from triptych.v1 import worker_pb2 as triptych_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n triptych/v1/router_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"J\n\x10SubmitJobRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"2\n\x11SubmitJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"9\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"8\n\x10WatchJobResponse\x12$\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x15.triptych.v1.JobEvent\"N\n\x14GenerateMediaRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x9d\x01\n\x15GenerateMediaResponse\x12$\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x10.triptych.v1.JobH\x00\x12*\n\tjob_event\x18\x02 \x01(\x0b\x32\x15.triptych.v1.JobEventH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.triptych.v1.OutputChunkH\x00\x42\x07\n\x05\x65vent\"A\n\x0bOutputChunk\x12\x14\n\x0coutput_index\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"/\n\x0eGetJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"_\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12%\n\x06states\x18\x03 \x03(\x0e\x32\x15.triptych.v1.JobState\"K\n\x10ListJobsResponse\x12\x1e\n\x04jobs\x18\x01 \x03(\x0b\x32\x10.triptych.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"2\n\x11\x43\x61ncelJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"8\n\x12\x45stimateJobRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\"e\n\x13\x45stimateJobResponse\x12\'\n\x08\x65stimate\x18\x01 \x01(\x0b\x32\x15.triptych.v1.Estimate\x12%\n\x07verdict\x18\x02 \x01(\x0b\x32\x14.triptych.v1.Verdict\"\xbf\x01\n\x07Verdict\x12\x10\n\x08\x61\x64mitted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12*\n\x07\x62\x61\x63klog\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05limit\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"=\n\x15\x44ownloadOutputRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x14\n\x0coutput_index\x18\x02 \x01(\r\"s\n\x16\x44ownloadOutputResponse\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x13.triptych.v1.OutputH\x00\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.triptych.v1.OutputChunkH\x00\x42\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.triptych.v1.Model\"\xfa\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12*\n\nmedia_kind\x18\x03 \x01(\x0e\x32\x16.triptych.v1.MediaKind\x12)\n\rserved_stages\x18\x04 \x03(\x0e\x32\x12.triptych.v1.Stage\x12&\n\x08\x64\x65\x66\x61ults\x18\x05 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.triptych.v1.Limits\x12*\n\x07profile\x18\x07 \x01(\x0b\x32\x19.triptych.v1.ModelProfile\"\xbc\x01\n\x06Limits\x12\x10\n\x08min_side\x18\x01 \x01(\r\x12\x10\n\x08max_side\x18\x02 \x01(\r\x12\x12\n\nmax_pixels\x18\x03 \x01(\x04\x12\x16\n\x0emax_step_count\x18\x04 \x01(\r\x12\x17\n\x0fmax_frame_count\x18\x05 \x01(\r\x12\x18\n\x10max_output_count\x18\x06 \x01(\r\x12\x18\n\x10max_prompt_bytes\x18\x07 \x01(\r\x12\x15\n\rside_multiple\x18\x08 \x01(\r\"\x11\n\x0fGetFleetRequest\"i\n\x10GetFleetResponse\x12$\n\x07workers\x18\x01 \x03(\x0b\x32\x13.triptych.v1.Worker\x12 \n\x05pools\x18\x02 \x03(\x0b\x32\x11.triptych.v1.Pool\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\xea\x02\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\'\n\x05state\x18\x04 \x01(\x0e\x32\x18.triptych.v1.WorkerState\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\x0e\n\x06models\x18\x07 \x03(\t\x12+\n\x0b\x61\x63tive_jobs\x18\x08 \x03(\x0b\x32\x16.triptych.v1.ActiveJob\x12*\n\x07\x62\x61\x63klog\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rheartbeat_age\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x05\x63\x61\x63he\x18\x0b \x01(\x0b\x32\x17.triptych.v1.CacheStats\x12\x0f\n\x07version\x18\x0c \x01(\t\"\xb3\x01\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cqueued_count\x18\x02 \x01(\r\x12\x15\n\rrunning_count\x18\x03 \x01(\r\x12*\n\x07\x62\x61\x63klog\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bmax_backlog\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cworker_count\x18\x06 \x01(\r2\x9f\x06\n\rRouterService\x12J\n\tSubmitJob\x12\x1d.triptych.v1.SubmitJobRequest\x1a\x1e.triptych.v1.SubmitJobResponse\x12I\n\x08WatchJob\x12\x1c.triptych.v1.WatchJobRequest\x1a\x1d.triptych.v1.WatchJobResponse0\x01\x12X\n\rGenerateMedia\x12!.triptych.v1.GenerateMediaRequest\x1a\".triptych.v1.GenerateMediaResponse0\x01\x12\x41\n\x06GetJob\x12\x1a.triptych.v1.GetJobRequest\x1a\x1b.triptych.v1.GetJobResponse\x12G\n\x08ListJobs\x12\x1c.triptych.v1.ListJobsRequest\x1a\x1d.triptych.v1.ListJobsResponse\x12J\n\tCancelJob\x12\x1d.triptych.v1.CancelJobRequest\x1a\x1e.triptych.v1.CancelJobResponse\x12P\n\x0b\x45stimateJob\x12\x1f.triptych.v1.EstimateJobRequest\x1a .triptych.v1.EstimateJobResponse\x12[\n\x0e\x44ownloadOutput\x12\".triptych.v1.DownloadOutputRequest\x1a#.triptych.v1.DownloadOutputResponse0\x01\x12M\n\nListModels\x12\x1e.triptych.v1.ListModelsRequest\x1a\x1f.triptych.v1.ListModelsResponse\x12G\n\x08GetFleet\x12\x1c.triptych.v1.GetFleetRequest\x1a\x1d.triptych.v1.GetFleetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n triptych/v1/router_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"J\n\x10SubmitJobRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"2\n\x11SubmitJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"9\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"k\n\x10WatchJobResponse\x12&\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x15.triptych.v1.JobEventH\x00\x12\'\n\x07preview\x18\x02 \x01(\x0b\x32\x14.triptych.v1.PreviewH\x00\x42\x06\n\x04item\"N\n\x14GenerateMediaRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\xc6\x01\n\x15GenerateMediaResponse\x12$\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x10.triptych.v1.JobH\x00\x12*\n\tjob_event\x18\x02 \x01(\x0b\x32\x15.triptych.v1.JobEventH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.triptych.v1.OutputChunkH\x00\x12\'\n\x07preview\x18\x04 \x01(\x0b\x32\x14.triptych.v1.PreviewH\x00\x42\x07\n\x05\x65vent\"A\n\x0bOutputChunk\x12\x14\n\x0coutput_index\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"/\n\x0eGetJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"_\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12%\n\x06states\x18\x03 \x03(\x0e\x32\x15.triptych.v1.JobState\"K\n\x10ListJobsResponse\x12\x1e\n\x04jobs\x18\x01 \x03(\x0b\x32\x10.triptych.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"2\n\x11\x43\x61ncelJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"`\n\x0f\x41mendJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12)\n\tamendment\x18\x02 \x01(\x0b\x32\x16.triptych.v1.Amendment\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"1\n\x10\x41mendJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.triptych.v1.Job\"8\n\x12\x45stimateJobRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\"e\n\x13\x45stimateJobResponse\x12\'\n\x08\x65stimate\x18\x01 \x01(\x0b\x32\x15.triptych.v1.Estimate\x12%\n\x07verdict\x18\x02 \x01(\x0b\x32\x14.triptych.v1.Verdict\"\xbf\x01\n\x07Verdict\x12\x10\n\x08\x61\x64mitted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12*\n\x07\x62\x61\x63klog\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05limit\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"=\n\x15\x44ownloadOutputRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x14\n\x0coutput_index\x18\x02 \x01(\r\"s\n\x16\x44ownloadOutputResponse\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x13.triptych.v1.OutputH\x00\x12)\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.triptych.v1.OutputChunkH\x00\x42\x07\n\x05\x65vent\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.triptych.v1.Model\"\xfa\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12*\n\nmedia_kind\x18\x03 \x01(\x0e\x32\x16.triptych.v1.MediaKind\x12)\n\rserved_stages\x18\x04 \x03(\x0e\x32\x12.triptych.v1.Stage\x12&\n\x08\x64\x65\x66\x61ults\x18\x05 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.triptych.v1.Limits\x12*\n\x07profile\x18\x07 \x01(\x0b\x32\x19.triptych.v1.ModelProfile\"\xbc\x01\n\x06Limits\x12\x10\n\x08min_side\x18\x01 \x01(\r\x12\x10\n\x08max_side\x18\x02 \x01(\r\x12\x12\n\nmax_pixels\x18\x03 \x01(\x04\x12\x16\n\x0emax_step_count\x18\x04 \x01(\r\x12\x17\n\x0fmax_frame_count\x18\x05 \x01(\r\x12\x18\n\x10max_output_count\x18\x06 \x01(\r\x12\x18\n\x10max_prompt_bytes\x18\x07 \x01(\r\x12\x15\n\rside_multiple\x18\x08 \x01(\r\"\x11\n\x0fGetFleetRequest\"i\n\x10GetFleetResponse\x12$\n\x07workers\x18\x01 \x03(\x0b\x32\x13.triptych.v1.Worker\x12 \n\x05pools\x18\x02 \x03(\x0b\x32\x11.triptych.v1.Pool\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"@\n\x11WatchFleetRequest\x12+\n\x08interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x91\x01\n\x12WatchFleetResponse\x12\x31\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1d.triptych.v1.GetFleetResponseH\x00\x12)\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x15.triptych.v1.DecisionH\x00\x12\x14\n\x0cmissed_count\x18\x03 \x01(\x04\x42\x07\n\x05\x65vent\"\xcd\x01\n\x08\x44\x65\x63ision\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12!\n\x05stage\x18\x04 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x11\n\tworker_id\x18\x05 \x01(\t\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12%\n\x07verdict\x18\x08 \x01(\x0b\x32\x14.triptych.v1.Verdict\"\xea\x02\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\'\n\x05state\x18\x04 \x01(\x0e\x32\x18.triptych.v1.WorkerState\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\x0e\n\x06models\x18\x07 \x03(\t\x12+\n\x0b\x61\x63tive_jobs\x18\x08 \x03(\x0b\x32\x16.triptych.v1.ActiveJob\x12*\n\x07\x62\x61\x63klog\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rheartbeat_age\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x05\x63\x61\x63he\x18\x0b \x01(\x0b\x32\x17.triptych.v1.CacheStats\x12\x0f\n\x07version\x18\x0c \x01(\t\"\xb3\x01\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cqueued_count\x18\x02 \x01(\r\x12\x15\n\rrunning_count\x18\x03 \x01(\r\x12*\n\x07\x62\x61\x63klog\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bmax_backlog\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cworker_count\x18\x06 \x01(\r2\xb9\x07\n\rRouterService\x12J\n\tSubmitJob\x12\x1d.triptych.v1.SubmitJobRequest\x1a\x1e.triptych.v1.SubmitJobResponse\x12I\n\x08WatchJob\x12\x1c.triptych.v1.WatchJobRequest\x1a\x1d.triptych.v1.WatchJobResponse0\x01\x12X\n\rGenerateMedia\x12!.triptych.v1.GenerateMediaRequest\x1a\".triptych.v1.GenerateMediaResponse0\x01\x12\x41\n\x06GetJob\x12\x1a.triptych.v1.GetJobRequest\x1a\x1b.triptych.v1.GetJobResponse\x12G\n\x08ListJobs\x12\x1c.triptych.v1.ListJobsRequest\x1a\x1d.triptych.v1.ListJobsResponse\x12J\n\tCancelJob\x12\x1d.triptych.v1.CancelJobRequest\x1a\x1e.triptych.v1.CancelJobResponse\x12G\n\x08\x41mendJob\x12\x1c.triptych.v1.AmendJobRequest\x1a\x1d.triptych.v1.AmendJobResponse\x12P\n\x0b\x45stimateJob\x12\x1f.triptych.v1.EstimateJobRequest\x1a .triptych.v1.EstimateJobResponse\x12[\n\x0e\x44ownloadOutput\x12\".triptych.v1.DownloadOutputRequest\x1a#.triptych.v1.DownloadOutputResponse0\x01\x12M\n\nListModels\x12\x1e.triptych.v1.ListModelsRequest\x1a\x1f.triptych.v1.ListModelsResponse\x12G\n\x08GetFleet\x12\x1c.triptych.v1.GetFleetRequest\x1a\x1d.triptych.v1.GetFleetResponse\x12O\n\nWatchFleet\x12\x1e.triptych.v1.WatchFleetRequest\x1a\x1f.triptych.v1.WatchFleetResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.router_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBMITJOBREQUEST']._serialized_start=130
-  _globals['_SUBMITJOBREQUEST']._serialized_end=204
-  _globals['_SUBMITJOBRESPONSE']._serialized_start=206
-  _globals['_SUBMITJOBRESPONSE']._serialized_end=256
-  _globals['_WATCHJOBREQUEST']._serialized_start=258
-  _globals['_WATCHJOBREQUEST']._serialized_end=315
-  _globals['_WATCHJOBRESPONSE']._serialized_start=317
-  _globals['_WATCHJOBRESPONSE']._serialized_end=373
-  _globals['_GENERATEMEDIAREQUEST']._serialized_start=375
-  _globals['_GENERATEMEDIAREQUEST']._serialized_end=453
-  _globals['_GENERATEMEDIARESPONSE']._serialized_start=456
-  _globals['_GENERATEMEDIARESPONSE']._serialized_end=613
-  _globals['_OUTPUTCHUNK']._serialized_start=615
-  _globals['_OUTPUTCHUNK']._serialized_end=680
-  _globals['_GETJOBREQUEST']._serialized_start=682
-  _globals['_GETJOBREQUEST']._serialized_end=713
-  _globals['_GETJOBRESPONSE']._serialized_start=715
-  _globals['_GETJOBRESPONSE']._serialized_end=762
-  _globals['_LISTJOBSREQUEST']._serialized_start=764
-  _globals['_LISTJOBSREQUEST']._serialized_end=859
-  _globals['_LISTJOBSRESPONSE']._serialized_start=861
-  _globals['_LISTJOBSRESPONSE']._serialized_end=936
-  _globals['_CANCELJOBREQUEST']._serialized_start=938
-  _globals['_CANCELJOBREQUEST']._serialized_end=972
-  _globals['_CANCELJOBRESPONSE']._serialized_start=974
-  _globals['_CANCELJOBRESPONSE']._serialized_end=1024
-  _globals['_ESTIMATEJOBREQUEST']._serialized_start=1026
-  _globals['_ESTIMATEJOBREQUEST']._serialized_end=1082
-  _globals['_ESTIMATEJOBRESPONSE']._serialized_start=1084
-  _globals['_ESTIMATEJOBRESPONSE']._serialized_end=1185
-  _globals['_VERDICT']._serialized_start=1188
-  _globals['_VERDICT']._serialized_end=1379
-  _globals['_DOWNLOADOUTPUTREQUEST']._serialized_start=1381
-  _globals['_DOWNLOADOUTPUTREQUEST']._serialized_end=1442
-  _globals['_DOWNLOADOUTPUTRESPONSE']._serialized_start=1444
-  _globals['_DOWNLOADOUTPUTRESPONSE']._serialized_end=1559
-  _globals['_LISTMODELSREQUEST']._serialized_start=1561
-  _globals['_LISTMODELSREQUEST']._serialized_end=1580
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1582
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1638
-  _globals['_MODEL']._serialized_start=1641
-  _globals['_MODEL']._serialized_end=1891
-  _globals['_LIMITS']._serialized_start=1894
-  _globals['_LIMITS']._serialized_end=2082
-  _globals['_GETFLEETREQUEST']._serialized_start=2084
-  _globals['_GETFLEETREQUEST']._serialized_end=2101
-  _globals['_GETFLEETRESPONSE']._serialized_start=2103
-  _globals['_GETFLEETRESPONSE']._serialized_end=2208
-  _globals['_WORKER']._serialized_start=2211
-  _globals['_WORKER']._serialized_end=2573
-  _globals['_POOL']._serialized_start=2576
-  _globals['_POOL']._serialized_end=2755
-  _globals['_ROUTERSERVICE']._serialized_start=2758
-  _globals['_ROUTERSERVICE']._serialized_end=3557
+  _globals['_SUBMITJOBREQUEST']._serialized_start=163
+  _globals['_SUBMITJOBREQUEST']._serialized_end=237
+  _globals['_SUBMITJOBRESPONSE']._serialized_start=239
+  _globals['_SUBMITJOBRESPONSE']._serialized_end=289
+  _globals['_WATCHJOBREQUEST']._serialized_start=291
+  _globals['_WATCHJOBREQUEST']._serialized_end=348
+  _globals['_WATCHJOBRESPONSE']._serialized_start=350
+  _globals['_WATCHJOBRESPONSE']._serialized_end=457
+  _globals['_GENERATEMEDIAREQUEST']._serialized_start=459
+  _globals['_GENERATEMEDIAREQUEST']._serialized_end=537
+  _globals['_GENERATEMEDIARESPONSE']._serialized_start=540
+  _globals['_GENERATEMEDIARESPONSE']._serialized_end=738
+  _globals['_OUTPUTCHUNK']._serialized_start=740
+  _globals['_OUTPUTCHUNK']._serialized_end=805
+  _globals['_GETJOBREQUEST']._serialized_start=807
+  _globals['_GETJOBREQUEST']._serialized_end=838
+  _globals['_GETJOBRESPONSE']._serialized_start=840
+  _globals['_GETJOBRESPONSE']._serialized_end=887
+  _globals['_LISTJOBSREQUEST']._serialized_start=889
+  _globals['_LISTJOBSREQUEST']._serialized_end=984
+  _globals['_LISTJOBSRESPONSE']._serialized_start=986
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1061
+  _globals['_CANCELJOBREQUEST']._serialized_start=1063
+  _globals['_CANCELJOBREQUEST']._serialized_end=1097
+  _globals['_CANCELJOBRESPONSE']._serialized_start=1099
+  _globals['_CANCELJOBRESPONSE']._serialized_end=1149
+  _globals['_AMENDJOBREQUEST']._serialized_start=1151
+  _globals['_AMENDJOBREQUEST']._serialized_end=1247
+  _globals['_AMENDJOBRESPONSE']._serialized_start=1249
+  _globals['_AMENDJOBRESPONSE']._serialized_end=1298
+  _globals['_ESTIMATEJOBREQUEST']._serialized_start=1300
+  _globals['_ESTIMATEJOBREQUEST']._serialized_end=1356
+  _globals['_ESTIMATEJOBRESPONSE']._serialized_start=1358
+  _globals['_ESTIMATEJOBRESPONSE']._serialized_end=1459
+  _globals['_VERDICT']._serialized_start=1462
+  _globals['_VERDICT']._serialized_end=1653
+  _globals['_DOWNLOADOUTPUTREQUEST']._serialized_start=1655
+  _globals['_DOWNLOADOUTPUTREQUEST']._serialized_end=1716
+  _globals['_DOWNLOADOUTPUTRESPONSE']._serialized_start=1718
+  _globals['_DOWNLOADOUTPUTRESPONSE']._serialized_end=1833
+  _globals['_LISTMODELSREQUEST']._serialized_start=1835
+  _globals['_LISTMODELSREQUEST']._serialized_end=1854
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1856
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1912
+  _globals['_MODEL']._serialized_start=1915
+  _globals['_MODEL']._serialized_end=2165
+  _globals['_LIMITS']._serialized_start=2168
+  _globals['_LIMITS']._serialized_end=2356
+  _globals['_GETFLEETREQUEST']._serialized_start=2358
+  _globals['_GETFLEETREQUEST']._serialized_end=2375
+  _globals['_GETFLEETRESPONSE']._serialized_start=2377
+  _globals['_GETFLEETRESPONSE']._serialized_end=2482
+  _globals['_WATCHFLEETREQUEST']._serialized_start=2484
+  _globals['_WATCHFLEETREQUEST']._serialized_end=2548
+  _globals['_WATCHFLEETRESPONSE']._serialized_start=2551
+  _globals['_WATCHFLEETRESPONSE']._serialized_end=2696
+  _globals['_DECISION']._serialized_start=2699
+  _globals['_DECISION']._serialized_end=2904
+  _globals['_WORKER']._serialized_start=2907
+  _globals['_WORKER']._serialized_end=3269
+  _globals['_POOL']._serialized_start=3272
+  _globals['_POOL']._serialized_end=3451
+  _globals['_ROUTERSERVICE']._serialized_start=3454
+  _globals['_ROUTERSERVICE']._serialized_end=4407
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from triptych.v1 import job_pb2 as _job_pb2
 from triptych.v1 import worker_pb2 as _worker_pb2
@@ -92,18 +93,26 @@ class WatchJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> _job_pb2.JobEvent: ...
+    @_builtins.property
+    def preview(self) -> _job_pb2.Preview:
+        """Between events, if the job's preview policy asks for them."""
+
     def __init__(
         self,
         *,
         event: _job_pb2.JobEvent | None = ...,
+        preview: _job_pb2.Preview | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "item", b"item", "preview", b"preview"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "item", b"item", "preview", b"preview"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["event", "preview"]  # noqa: Y015
+    _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
 
@@ -137,6 +146,7 @@ class GenerateMediaResponse(_message.Message):
     ACCEPTED_FIELD_NUMBER: _builtins.int
     JOB_EVENT_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def accepted(self) -> _job_pb2.Job:
         """First, once."""
@@ -147,18 +157,21 @@ class GenerateMediaResponse(_message.Message):
     def chunk(self) -> Global___OutputChunk:
         """After its output event, in order, output by output."""
 
+    @_builtins.property
+    def preview(self) -> _job_pb2.Preview: ...
     def __init__(
         self,
         *,
         accepted: _job_pb2.Job | None = ...,
         job_event: _job_pb2.JobEvent | None = ...,
         chunk: Global___OutputChunk | None = ...,
+        preview: _job_pb2.Preview | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "job_event", b"job_event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "job_event", b"job_event", "preview", b"preview"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "job_event", b"job_event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "job_event", b"job_event", "preview", b"preview"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "job_event", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "job_event", "chunk", "preview"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -320,6 +333,55 @@ class CancelJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
+
+@_typing.final
+class AmendJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    AMENDMENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    request_id: _builtins.str
+    """As in SubmitJobRequest."""
+    @_builtins.property
+    def amendment(self) -> _job_pb2.Amendment: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        amendment: _job_pb2.Amendment | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "job_id", b"job_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AmendJobRequest: _TypeAlias = AmendJobRequest  # noqa: Y015
+
+@_typing.final
+class AmendJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> _job_pb2.Job:
+        """The job as amended, or the new one that refines it."""
+
+    def __init__(
+        self,
+        *,
+        job: _job_pb2.Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AmendJobResponse: _TypeAlias = AmendJobResponse  # noqa: Y015
 
 @_typing.final
 class EstimateJobRequest(_message.Message):
@@ -626,6 +688,106 @@ class GetFleetResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetFleetResponse: _TypeAlias = GetFleetResponse  # noqa: Y015
+
+@_typing.final
+class WatchFleetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """Between snapshots; unset means 1 s, at least 0.1 s."""
+
+    def __init__(
+        self,
+        *,
+        interval: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchFleetRequest: _TypeAlias = WatchFleetRequest  # noqa: Y015
+
+@_typing.final
+class WatchFleetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    MISSED_COUNT_FIELD_NUMBER: _builtins.int
+    missed_count: _builtins.int
+    """Decisions that this watcher has missed so far."""
+    @_builtins.property
+    def snapshot(self) -> Global___GetFleetResponse: ...
+    @_builtins.property
+    def decision(self) -> Global___Decision: ...
+    def __init__(
+        self,
+        *,
+        snapshot: Global___GetFleetResponse | None = ...,
+        decision: Global___Decision | None = ...,
+        missed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "event", b"event", "snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "event", b"event", "missed_count", b"missed_count", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "decision"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchFleetResponse: _TypeAlias = WatchFleetResponse  # noqa: Y015
+
+@_typing.final
+class Decision(_message.Message):
+    """What the scheduler did with a job, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    kind: _builtins.str
+    """"admitted", "rejected", "started", "stopped", "moved", "requeued", "finished", "amended"."""
+    stage: _job_pb2.Stage.ValueType
+    worker_id: _builtins.str
+    pool: _builtins.str
+    reason: _builtins.str
+    """In words for a person."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def verdict(self) -> Global___Verdict:
+        """Of an admission."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        job_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        stage: _job_pb2.Stage.ValueType = ...,
+        worker_id: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        verdict: Global___Verdict | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time", "verdict", b"verdict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "pool", b"pool", "reason", b"reason", "stage", b"stage", "time", b"time", "verdict", b"verdict", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class Worker(_message.Message):

@@ -66,6 +66,11 @@ class RouterServiceStub(object):
                 request_serializer=triptych_dot_v1_dot_router__service__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_router__service__pb2.CancelJobResponse.FromString,
                 _registered_method=True)
+        self.AmendJob = channel.unary_unary(
+                '/triptych.v1.RouterService/AmendJob',
+                request_serializer=triptych_dot_v1_dot_router__service__pb2.AmendJobRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_router__service__pb2.AmendJobResponse.FromString,
+                _registered_method=True)
         self.EstimateJob = channel.unary_unary(
                 '/triptych.v1.RouterService/EstimateJob',
                 request_serializer=triptych_dot_v1_dot_router__service__pb2.EstimateJobRequest.SerializeToString,
@@ -85,6 +90,11 @@ class RouterServiceStub(object):
                 '/triptych.v1.RouterService/GetFleet',
                 request_serializer=triptych_dot_v1_dot_router__service__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_router__service__pb2.GetFleetResponse.FromString,
+                _registered_method=True)
+        self.WatchFleet = channel.unary_stream(
+                '/triptych.v1.RouterService/WatchFleet',
+                request_serializer=triptych_dot_v1_dot_router__service__pb2.WatchFleetRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_router__service__pb2.WatchFleetResponse.FromString,
                 _registered_method=True)
 
 
@@ -136,6 +146,16 @@ class RouterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AmendJob(self, request, context):
+        """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
+        queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
+        kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
+        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EstimateJob(self, request, context):
         """Price and verdict; runs nothing.
         """
@@ -157,6 +177,14 @@ class RouterServiceServicer(object):
 
     def GetFleet(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchFleet(self, request, context):
+        """A snapshot at once and then whenever it has changed, at most one each interval; between them the scheduler's
+        decisions as they are made. A watcher that is too slow misses some, and is told how many.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -194,6 +222,11 @@ def add_RouterServiceServicer_to_server(servicer, server):
                     request_deserializer=triptych_dot_v1_dot_router__service__pb2.CancelJobRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_router__service__pb2.CancelJobResponse.SerializeToString,
             ),
+            'AmendJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.AmendJob,
+                    request_deserializer=triptych_dot_v1_dot_router__service__pb2.AmendJobRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_router__service__pb2.AmendJobResponse.SerializeToString,
+            ),
             'EstimateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.EstimateJob,
                     request_deserializer=triptych_dot_v1_dot_router__service__pb2.EstimateJobRequest.FromString,
@@ -213,6 +246,11 @@ def add_RouterServiceServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=triptych_dot_v1_dot_router__service__pb2.GetFleetRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_router__service__pb2.GetFleetResponse.SerializeToString,
+            ),
+            'WatchFleet': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchFleet,
+                    request_deserializer=triptych_dot_v1_dot_router__service__pb2.WatchFleetRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_router__service__pb2.WatchFleetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -390,6 +428,33 @@ class RouterService(object):
             _registered_method=True)
 
     @staticmethod
+    def AmendJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.RouterService/AmendJob',
+            triptych_dot_v1_dot_router__service__pb2.AmendJobRequest.SerializeToString,
+            triptych_dot_v1_dot_router__service__pb2.AmendJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def EstimateJob(request,
             target,
             options=(),
@@ -487,6 +552,33 @@ class RouterService(object):
             '/triptych.v1.RouterService/GetFleet',
             triptych_dot_v1_dot_router__service__pb2.GetFleetRequest.SerializeToString,
             triptych_dot_v1_dot_router__service__pb2.GetFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.RouterService/WatchFleet',
+            triptych_dot_v1_dot_router__service__pb2.WatchFleetRequest.SerializeToString,
+            triptych_dot_v1_dot_router__service__pb2.WatchFleetResponse.FromString,
             options,
             channel_credentials,
             insecure,

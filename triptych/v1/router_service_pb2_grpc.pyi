@@ -49,11 +49,21 @@ class RouterServiceStub:
     """Newest first."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.CancelJobRequest, _router_service_pb2.CancelJobResponse]
     """Idempotent. A job that has ended stays as it is."""
+    AmendJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]
+    """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
+    queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
+    kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
+    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+    """
     EstimateJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]
     """Price and verdict; runs nothing."""
     DownloadOutput: _grpc.UnaryStreamMultiCallable[_router_service_pb2.DownloadOutputRequest, _router_service_pb2.DownloadOutputResponse]
     ListModels: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.ListModelsRequest, _router_service_pb2.ListModelsResponse]
     GetFleet: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.GetFleetRequest, _router_service_pb2.GetFleetResponse]
+    WatchFleet: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchFleetRequest, _router_service_pb2.WatchFleetResponse]
+    """A snapshot at once and then whenever it has changed, at most one each interval; between them the scheduler's
+    decisions as they are made. A watcher that is too slow misses some, and is told how many.
+    """
 
 @_typing.type_check_only
 class RouterServiceAsyncStub(RouterServiceStub):
@@ -76,11 +86,21 @@ class RouterServiceAsyncStub(RouterServiceStub):
     """Newest first."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.CancelJobRequest, _router_service_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Idempotent. A job that has ended stays as it is."""
+    AmendJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]  # type: ignore[assignment]
+    """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
+    queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
+    kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
+    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+    """
     EstimateJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]  # type: ignore[assignment]
     """Price and verdict; runs nothing."""
     DownloadOutput: _aio.UnaryStreamMultiCallable[_router_service_pb2.DownloadOutputRequest, _router_service_pb2.DownloadOutputResponse]  # type: ignore[assignment]
     ListModels: _aio.UnaryUnaryMultiCallable[_router_service_pb2.ListModelsRequest, _router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     GetFleet: _aio.UnaryUnaryMultiCallable[_router_service_pb2.GetFleetRequest, _router_service_pb2.GetFleetResponse]  # type: ignore[assignment]
+    WatchFleet: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchFleetRequest, _router_service_pb2.WatchFleetResponse]  # type: ignore[assignment]
+    """A snapshot at once and then whenever it has changed, at most one each interval; between them the scheduler's
+    decisions as they are made. A watcher that is too slow misses some, and is told how many.
+    """
 
 class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
     """The public face of the suite. Every error carries one google.rpc.ErrorInfo with domain "triptych"; bad input also
@@ -138,6 +158,18 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Idempotent. A job that has ended stays as it is."""
 
     @_abc_1.abstractmethod
+    def AmendJob(
+        self,
+        request: _router_service_pb2.AmendJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_router_service_pb2.AmendJobResponse, _abc.Awaitable[_router_service_pb2.AmendJobResponse]]:
+        """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
+        queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
+        kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
+        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+        """
+
+    @_abc_1.abstractmethod
     def EstimateJob(
         self,
         request: _router_service_pb2.EstimateJobRequest,
@@ -165,5 +197,15 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.GetFleetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.GetFleetResponse, _abc.Awaitable[_router_service_pb2.GetFleetResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchFleet(
+        self,
+        request: _router_service_pb2.WatchFleetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_router_service_pb2.WatchFleetResponse], _abc.AsyncIterator[_router_service_pb2.WatchFleetResponse]]:
+        """A snapshot at once and then whenever it has changed, at most one each interval; between them the scheduler's
+        decisions as they are made. A watcher that is too slow misses some, and is told how many.
+        """
 
 def add_RouterServiceServicer_to_server(servicer: RouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

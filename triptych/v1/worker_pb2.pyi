@@ -166,7 +166,7 @@ Global___WorkerModel: _TypeAlias = WorkerModel  # noqa: Y015
 
 @_typing.final
 class Measurement(_message.Message):
-    """A measured call, for the router's estimator."""
+    """Measured device time of equal calls, for the router's estimator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -175,12 +175,22 @@ class Measurement(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     DEVICE_TIME_FIELD_NUMBER: _builtins.int
+    CALL_COUNT_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     stage: _job_pb2.Stage.ValueType
     token_count: _builtins.int
+    """Sequence length of one forward."""
     batch_size: _builtins.int
+    """Samples of one forward, guidance included."""
+    call_count: _builtins.int
+    """How many calls (a denoise: forwards); 0 means 1."""
+    device: _builtins.str
+    """As the heartbeat names it."""
     @_builtins.property
-    def device_time(self) -> _duration_pb2.Duration: ...
+    def device_time(self) -> _duration_pb2.Duration:
+        """Of all these calls together."""
+
     def __init__(
         self,
         *,
@@ -189,10 +199,12 @@ class Measurement(_message.Message):
         token_count: _builtins.int = ...,
         batch_size: _builtins.int = ...,
         device_time: _duration_pb2.Duration | None = ...,
+        call_count: _builtins.int = ...,
+        device: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device_time", b"device_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_time", b"device_time", "model", b"model", "stage", b"stage", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "call_count", b"call_count", "device", b"device", "device_time", b"device_time", "model", b"model", "stage", b"stage", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
