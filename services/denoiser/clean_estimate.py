@@ -30,7 +30,7 @@ _FLOW_SAMPLERS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step of a scheduler: what went in, and what came of it. `sigma` is the step's noise level, where it has any."""
+    """One step of a scheduler: what went in, and what came of it. `sigma` is its noise level, if the scheduler has any."""
 
     model_output: torch.Tensor
     timestep: Any
@@ -42,8 +42,8 @@ class _Step:
 class CleanEstimate:
     """Of one job's own scheduler: wraps its `step`, whose results stay the same bits.
 
-    Make it when the loop begins, since a copy of a wrapped scheduler would step the original. `ends`, asked in each step,
-    says whether the step's result is to be the estimate itself: the loop ends there.
+    Make it when the loop begins, since a copy of a wrapped scheduler would step the original. `ends`, asked in each
+    step, says whether the step's result is to be the estimate itself: the loop ends there.
     """
 
     def __init__(self, scheduler: Any, ends: Callable[[], bool] = lambda: False) -> None:
