@@ -30,7 +30,7 @@ _FLOW_SAMPLERS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step of a scheduler: what went in, and what came of it. `sigma` is its noise level, if the scheduler has any."""
+    """One step of a scheduler: what went in, and what came of it. `sigma` is its noise level, if there are any."""
 
     model_output: torch.Tensor
     timestep: Any
