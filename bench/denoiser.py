@@ -14,13 +14,13 @@ import torch
 from bench.long_model import SIDE, write_long_model
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.server import DenoiserServer
-from services.denoiser.yield_points import add_yield_points
 from services.encoder.batch import BlockBatches
 from services.encoder.cache import ConditioningCache
 from services.encoder.encoder import Encoder
 from services.stage.checkpoint import DENOISE
 from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
+from services.stage.yield_points import add_yield_points
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange, ExchangeConfig
 from triptych.logs import configure_logs

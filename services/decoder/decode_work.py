@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from PIL import Image
-
+from services.decoder.pictures import Frames, frames_of
 from services.stage.device_thread import DeviceThread
-from services.stage.hosted_block import HostedBlock
 from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import GENERATOR_STATE, guidance
 from services.stage.tensors import from_bundle
@@ -16,53 +14,54 @@ from triptych.v1.job_pb2 import JobSpec
 
 # What the last block of a pipeline may call its result.
 _RESULTS = ("images", "videos")
+# With this input the blocks lay the result over the job's own picture, which they do with pictures only.
+_OVERLAY = "padding_mask_crop"
 
 
 @dataclass(frozen=True)
 class DecodeWork:
-    """One output of one job. `bundles` are its conditioning that a decode block declares, then its latents."""
+    """One output of one job. `bundles` are its conditioning that a decode block declares, then its latents.
+
+    From `tile_from_pixels` on (width × height) the VAE decodes in tiles: less memory at its peak.
+    """
 
     model: HostedModel
     spec: JobSpec
     bundles: list[Bundle]
     tile_from_pixels: int | None
 
-    def run(self, thread: DeviceThread) -> tuple[list[Image.Image], float]:
-        """The frames (one for an image), and the device seconds they took."""
+    def run(self, thread: DeviceThread) -> tuple[Frames, float]:
+        """The frames (one for an image), and the device seconds they took.
+
+        As numbers where the blocks allow it: making pictures of them is no device work.
+        """
         began = thread.clock_s()
         values: dict[str, tuple[Any, str]] = {}
         for bundle in self.bundles:
             values.update(from_bundle(bundle, self.model.device))
         values.pop(GENERATOR_STATE, None)
-        inputs = {**self.model.inputs(self.spec), "output_type": "pil"}
+        inputs = self.model.inputs(self.spec)
+        inputs["output_type"] = "pil" if _OVERLAY in inputs else "np"
         frames = None
         for name in self.model.names:
             hosted = self.model.block(name)
-            self._set_tiling(hosted)
-            state = hosted.run(hosted.fork(guidance(self.spec)), values, inputs)
+            fork = hosted.fork(guidance(self.spec))
+            self._set_tiling(fork)
+            state = hosted.run(fork, values, inputs)
             values.update(hosted.outputs(state))
-            frames = _frames(state) or frames
+            result = next((state.get(name) for name in _RESULTS if state.get(name) is not None), None)
+            # One output a call: the batch has one entry.
+            frames = frames if result is None else frames_of(result[0])
         if frames is None:
             raise TriptychError(Reason.STAGE_FAILED, f"the model's last block gave none of {', '.join(_RESULTS)}")
         return frames, thread.clock_s() - began
 
-    def _set_tiling(self, hosted: HostedBlock) -> None:
-        """Above a size, decode in tiles: less memory at its peak."""
-        vae = hosted.pipeline.components.get("vae")
-        if not hasattr(vae, "enable_tiling"):
+    def _set_tiling(self, fork: Any) -> None:
+        if self.tile_from_pixels is None or self.spec.width * self.spec.height < self.tile_from_pixels:
             return
-        pixels = self.spec.width * self.spec.height
-        if self.tile_from_pixels is not None and pixels >= self.tile_from_pixels:
-            vae.enable_tiling()
-        else:
-            vae.disable_tiling()
-
-
-def _frames(state: Any) -> list[Image.Image] | None:
-    for name in _RESULTS:
-        result = state.get(name)
-        if result is not None:
-            # One output a call: the batch has one entry, which for a video is a list of frames.
-            first = result[0]
-            return list(first) if isinstance(first, list | tuple) else [first]
-    return None
+        for component in fork.components.values():
+            # The job's own VAE: the next job's is whole again.
+            if hasattr(component, "use_tiling"):
+                component.enable_tiling()
+            if hasattr(component, "use_slicing"):
+                component.enable_slicing()

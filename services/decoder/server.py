@@ -2,24 +2,26 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from grpc.aio import Server
-from PIL import Image
 
 from services.decoder.config import DecoderConfig
 from services.decoder.decode_work import DecodeWork
 from services.decoder.media import encode_media
+from services.decoder.pictures import Frames, pictures
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
 from services.stage.hosted_models import HostedModels
+from services.stage.short_memory import run_twice
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.exchange import Bundle, Entry
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
-from triptych.v1.job_pb2 import Output
+from triptych.v1.job_pb2 import JobSpec, Output
 from triptych.v1.worker_pb2 import MEDIA_KIND_VIDEO, CacheStats
 
 # Name of the one value in an output's bundle.
@@ -58,7 +60,10 @@ class DecoderServer(DecoderServiceServicer):
         tile_from_pixels = self._host.models[request.spec.model].tile_from_pixels
         work = DecodeWork(model, request.spec, await self._bundles(model, request), tile_from_pixels)
         rank = (request.call.rank, request.call.job_id)
-        frames, device_s = await self._host.thread.run(rank, partial(work.run, self._host.thread))
+        thread = self._host.thread
+        # Once more where memory is short: then in tiles, whatever the size.
+        tiled = replace(work, tile_from_pixels=0)
+        frames, device_s = await run_twice(thread, rank, partial(work.run, thread), alone=partial(tiled.run, thread))
         response = DecodeResponse(output=await self._store(model, request, frames))
         response.device_time.FromNanoseconds(round(device_s * 1e9))
         return response
@@ -75,12 +80,11 @@ class DecoderServer(DecoderServiceServicer):
         ]
         return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in [*refs, request.latents.data])))
 
-    async def _store(self, model: HostedModel, request: DecodeRequest, frames: list[Image.Image]) -> Output:
+    async def _store(self, model: HostedModel, request: DecodeRequest, frames: Frames) -> Output:
         spec, index = request.spec, request.latents.output_index
         is_video = model.checkpoint.profile.media_kind == MEDIA_KIND_VIDEO
-        make = partial(encode_media, frames, spec.output_format, spec.fps or 16.0, is_video=is_video)
-        data, media_type = await asyncio.get_running_loop().run_in_executor(self._files, make)
-        width, height = frames[0].size
+        make = partial(_file, frames, spec, is_video=is_video)
+        data, media_type, (width, height) = await asyncio.get_running_loop().run_in_executor(self._files, make)
         return Output(
             index=index,
             media_type=media_type,
@@ -90,3 +94,10 @@ class DecoderServer(DecoderServiceServicer):
             seed=spec.seed + index,
             data=await self._host.exchange.put("outputs", {FILE: Entry(data)}),
         )
+
+
+def _file(frames: Frames, spec: JobSpec, *, is_video: bool) -> tuple[bytes, str, tuple[int, int]]:
+    """The file, its media type, and the size of its frames."""
+    made = pictures(frames)
+    data, media_type = encode_media(made, spec.output_format, spec.fps or 16.0, is_video=is_video)
+    return data, media_type, made[0].size

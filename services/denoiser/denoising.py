@@ -1,12 +1,10 @@
 """One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 import structlog
-import torch
 from google.protobuf.duration_pb2 import Duration
 
 from services.denoiser.checkpoints import Checkpoints
@@ -16,6 +14,7 @@ from services.denoiser.output_observer import OutputObserver
 from services.denoiser.pauses import Pauses
 from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
+from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
@@ -100,12 +99,7 @@ class Denoising:
         """Run it; if memory is short, once more with the device for itself."""
         rank = (self._request.call.rank, self._request.call.job_id)
         function = partial(work.run, self._host.thread)
-        try:
-            return await self._host.thread.run(rank, function, on_pause=self._pauses.told)
-        except torch.OutOfMemoryError as error:
-            log.warning("memory_short", job_id=self._request.call.job_id, error=str(error))
-        # Only here: until the exception is gone, its traceback holds the failed run's tensors.
-        return await self._host.thread.run(rank, lambda: _with_empty_caches(function), alone=True)
+        return await run_twice(self._host.thread, rank, function, on_pause=self._pauses.told)
 
     async def _work(self, output_index: int) -> DenoiseWork:
         entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
@@ -128,13 +122,6 @@ class Denoising:
         total = Duration()
         total.FromNanoseconds(sum(each.device_time.ToNanoseconds() for each in self._measurements))
         return DenoiseFinished(device_time=total, measurements=self._measurements)
-
-
-def _with_empty_caches(function: Callable[[], tuple[Bundle, float]]) -> tuple[Bundle, float]:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return function()
 
 
 def _is_for(entry: Conditioning, output_index: int) -> bool:

@@ -7,7 +7,6 @@ from grpc.aio import Server
 
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoising import Denoising
-from services.denoiser.yield_points import add_yield_points
 from services.stage.checkpoint import DENOISE
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
@@ -29,18 +28,13 @@ class DenoiserServer(DenoiserServiceServicer):
     def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
         self._host = host
         self._config = config
-        self.models = HostedModels(host, lambda checkpoint: [DENOISE])
+        self.models = HostedModels(host, lambda checkpoint: [DENOISE], preemptible=config.preemption == "block")
 
     def register(self, server: Server) -> None:
         add_DenoiserServiceServicer_to_server(self, server)
 
     def load(self) -> None:
         self.models.load()
-        if self._config.preemption == "block":
-            for model in self.models:
-                for name, network in model.block(DENOISE).networks.items():
-                    count = add_yield_points(network, self._host.thread.give_way)
-                    log.info("yield_points_added", model=model.checkpoint.name, network=name, count=count)
 
     def cache_stats(self) -> CacheStats:
         return CacheStats()

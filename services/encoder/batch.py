@@ -19,6 +19,7 @@ log = structlog.get_logger()
 @dataclass(eq=False)
 class _Waiting:
     work: BlockWork
+    started: bool = False
     result: tuple[Bundle, float] | None = field(default=None)
 
 
@@ -52,8 +53,12 @@ class BlockBatches:
     def _run_with_others(self, kind: str, mine: _Waiting, thread: DeviceThread) -> tuple[Bundle, float]:
         if mine.result is not None:
             return mine.result
-        others = [other for other in self._waiting.get(kind, []) if other is not mine and other.result is None]
+        mine.started = True
+        # Not those that lie paused under this one, nor those that they have taken along.
+        others = [other for other in self._waiting.get(kind, []) if not other.started]
         group = [mine, *others[: self.max_batch - 1]]
+        for each in group:
+            each.started = True
         if len(group) == 1 or not self._run_together(group, thread):
             return mine.work.run(thread)
         assert mine.result is not None

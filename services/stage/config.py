@@ -33,6 +33,12 @@ class WorkerConfig:
     threads: int = 0
     # Calls taken at once; the best-ranked runs.
     max_active_jobs: int = 4
+    # Work that may lie paused at once under better-ranked work, and the bytes that it may hold together: beyond them a
+    # job gives way only between two steps, and one with no steps not at all.
+    max_paused: int = 4
+    max_paused_bytes: int = 8 << 30
+    # Blocks that may be queued on an accelerator ahead of what it computes: a switch comes so many blocks late.
+    run_ahead_blocks: int = 2
     # Free words by which pools choose their workers.
     labels: dict[str, str] = field(default_factory=dict)
     heartbeat_seconds: float = 1.0
@@ -46,6 +52,12 @@ class WorkerConfig:
             raise ValueError("worker_id: must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
         if self.max_active_jobs < 1:
             raise ValueError("max_active_jobs: must be at least 1")
+        if not 0 <= self.max_paused <= 8:
+            raise ValueError("max_paused: must be 0 to 8")
+        if self.max_paused_bytes < 0:
+            raise ValueError("max_paused_bytes: must not be negative")
+        if not 1 <= self.run_ahead_blocks <= 64:
+            raise ValueError("run_ahead_blocks: must be 1 to 64")
         if self.threads < 0:
             raise ValueError("threads: must not be negative")
         if not 0 < self.heartbeat_seconds <= 10:

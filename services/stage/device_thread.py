@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from services.stage.nesting import Nesting
+
 _Result = TypeVar("_Result")
 Rank = tuple[float, str]
 
@@ -44,12 +46,16 @@ class DeviceThread:
 
     Work that takes long calls `give_way()` where it can be interrupted: everything of a better rank that waits runs
     right there, nested, on the same thread and stack; then the interrupted work goes on. So nothing is recomputed, no
-    state is saved, and no two pieces of work ever touch the device at once. At most `max_waiting` wait.
+    state is saved, and no two pieces of work ever touch the device at once. At most `max_waiting` wait; `nesting` says
+    how much may be paused.
     """
 
-    def __init__(self, name: str, max_waiting: int = 256) -> None:
+    def __init__(self, name: str, max_waiting: int = 256, nesting: Nesting | None = None) -> None:
         self._name = name
         self._max_waiting = max_waiting
+        self._nesting = nesting or Nesting()
+        # What was allocated before the outermost of the running work.
+        self._base_bytes = 0
         self._wake = threading.Condition()
         self._waiting: list[_Work] = []
         self._running: list[_Work] = []
@@ -104,15 +110,16 @@ class DeviceThread:
             self._stop(work)
             raise
 
-    def give_way(self) -> None:
+    def give_way(self, *, in_forward: bool = False) -> None:
         """Called by running work, on the device thread: run all better-ranked work that waits, then return.
 
-        Costs next to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
+        `in_forward`: activations lie on the stack, of which no more than `Nesting.max_bytes` may be paused. Costs next
+        to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
         """
         mine = self._running[-1]
-        better = self._take(better_than=mine) if self._waiting else None
+        better = self._take_better(mine, in_forward) if self._waiting else None
         if better is not None:
-            self._interrupt(mine, better)
+            self._interrupt(mine, better, in_forward)
         self.check()
 
     def check(self) -> None:
@@ -124,14 +131,14 @@ class DeviceThread:
         """A clock for running work that stands still while the work is interrupted: differences are device time."""
         return time.perf_counter() - self._running[-1].paused_s
 
-    def _interrupt(self, mine: _Work, better: _Work | None) -> None:
+    def _interrupt(self, mine: _Work, better: _Work | None, in_forward: bool) -> None:
         """Run the better work, and all that is better still when it is done, in the middle of mine."""
         tell = mine.on_pause or (lambda paused: None)
         began = time.perf_counter()
         tell(True)
         while better is not None:
             self._execute(better)
-            better = self._take(better_than=mine)
+            better = self._take_better(mine, in_forward)
         tell(False)
         mine.paused_s += time.perf_counter() - began
 
@@ -152,13 +159,28 @@ class DeviceThread:
                 self._waiting.remove(work)
                 heapq.heapify(self._waiting)
 
-    def _take(self, better_than: _Work | None = None) -> _Work | None:
+    def _take(self) -> _Work | None:
         with self._wake:
-            if not self._waiting or (better_than is not None and not _may_nest(self._waiting[0], better_than)):
+            if not self._waiting:
                 return None
             work = heapq.heappop(self._waiting)
             work.started = True
             return work
+
+    def _take_better(self, mine: _Work, in_forward: bool) -> _Work | None:
+        """The best of the waiting work that may run in the middle of mine, if any."""
+        with self._wake:
+            # What wants to be alone waits for the end of mine; what ranks behind it does not wait with it.
+            work = min((each for each in self._waiting if _may_nest(each, mine)), default=None)
+            if work is None or not self._has_room(in_forward):
+                return None
+            self._waiting.remove(work)
+            heapq.heapify(self._waiting)
+            work.started = True
+            return work
+
+    def _has_room(self, in_forward: bool) -> bool:
+        return self._nesting.has_room(len(self._running), self._base_bytes, in_forward=in_forward)
 
     def _loop(self) -> None:
         # Grad mode is a thread's own.
@@ -173,6 +195,8 @@ class DeviceThread:
                         self._wake.wait()
 
     def _execute(self, work: _Work) -> None:
+        if not self._running:
+            self._base_bytes = self._nesting.allocated()
         self._running.append(work)
         result, error = None, None
         try:

@@ -9,13 +9,15 @@ import structlog
 import torch
 from diffusers import SchedulerMixin
 from diffusers.guiders import BaseGuidance
+from diffusers.models.autoencoders.vae import AutoencoderMixin
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks, PipelineState
 
 from services.stage.block_contract import BlockContract
 from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
+from services.stage.module_fork import fork_module
 
 log = structlog.get_logger()
-# Components that keep a state from step to step: every job has its own.
+# Components that keep a state from step to step: every job has its own. (A VAE keeps one from frame to frame.)
 _STATEFUL = (SchedulerMixin, BaseGuidance)
 
 
@@ -55,12 +57,18 @@ class HostedBlock:
         return {name: part for name, part in modules.items() if not any(weight.is_meta for weight in part.parameters())}
 
     def fork(self, guidance: float | None = None) -> Any:
-        """A pipeline of one job: own blocks, own schedulers and guiders, shared weights. Takes 0.1 to 0.3 ms."""
+        """A pipeline of one job: own blocks, schedulers, guiders and VAEs, shared weights.
+
+        Takes 0.1 to 0.3 ms, and 2 ms more where there is a VAE.
+        """
         fork = copy.copy(self.pipeline)
         fork._blocks = copy.deepcopy(self.pipeline._blocks)
         for name, component in self.pipeline.components.items():
             if isinstance(component, _STATEFUL):
                 setattr(fork, name, guided(component, guidance))
+        for name, network in self.networks.items():
+            if isinstance(network, AutoencoderMixin):
+                setattr(fork, name, fork_module(network))
         for loop in loops(fork._blocks):
             loop.set_progress_bar_config(disable=True)
         return fork

@@ -1,5 +1,6 @@
 """All blocks of one model that one stage runs, loaded when they are first wanted or ahead of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +14,20 @@ from triptych.v1.job_pb2 import JobSpec
 class HostedModel:
     """One model's blocks of one stage. Use it on the device thread only."""
 
-    def __init__(self, checkpoint: Checkpoint, names: list[str], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        names: list[str],
+        dtype: torch.dtype,
+        device: torch.device,
+        prepare: Callable[[HostedBlock], None] = lambda hosted: None,
+    ) -> None:
+        """`prepare` is told of each block when it has been loaded."""
         self.checkpoint = checkpoint
         self.names = names
         self.dtype = dtype
         self.device = device
+        self._prepare = prepare
         self._hosted: dict[str, HostedBlock] = {}
 
     def load(self) -> None:
@@ -29,7 +39,9 @@ class HostedModel:
     def block(self, name: str) -> HostedBlock:
         """The block, loaded. Raises `CheckpointError`."""
         if name not in self._hosted:
-            self._hosted[name] = HostedBlock.load(self.checkpoint, name, self.dtype, self.device)
+            hosted = HostedBlock.load(self.checkpoint, name, self.dtype, self.device)
+            self._prepare(hosted)
+            self._hosted[name] = hosted
         return self._hosted[name]
 
     def inputs(self, spec: JobSpec) -> dict[str, Any]:

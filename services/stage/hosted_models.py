@@ -5,29 +5,41 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from services.stage.checkpoint import Checkpoint
+from services.stage.hosted_block import HostedBlock
 from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
+from services.stage.yield_points import add_yield_points
 from triptych.errors import Reason, TriptychError
 
 log = structlog.get_logger()
 
 
 class HostedModels:
-    """`names` tells which of a checkpoint's blocks this stage runs."""
+    """`names` tells which of a checkpoint's blocks this stage runs; `preemptible`: forwards give way in the middle."""
 
-    def __init__(self, host: WorkerHost, names: Callable[[Checkpoint], list[str]]) -> None:
+    def __init__(self, host: WorkerHost, names: Callable[[Checkpoint], list[str]], *, preemptible: bool = True) -> None:
         self._host = host
         self._names = names
+        self._preemptible = preemptible
         self._models: dict[str, HostedModel] = {}
 
     def load(self) -> None:
         """Load every model, on the device thread. Raises `CheckpointError`."""
         for name, checkpoint in self._host.checkpoints.items():
-            model = HostedModel(checkpoint, self._names(checkpoint), self._host.dtype(name), self._host.device)
+            model = HostedModel(
+                checkpoint, self._names(checkpoint), self._host.dtype(name), self._host.device, self._prepare
+            )
             model.load()
             # Read once, here: it hashes the weights.
             log.info("model_loaded", model=name, fingerprint=checkpoint.profile.fingerprint)
             self._models[name] = model
+
+    def _prepare(self, hosted: HostedBlock) -> None:
+        if not self._preemptible:
+            return
+        for name, network in hosted.networks.items():
+            count = add_yield_points(network, self._host.yield_point)
+            log.info("yield_points_added", model=hosted.checkpoint.name, block=hosted.name, network=name, count=count)
 
     def __iter__(self) -> Iterator[HostedModel]:
         return iter(self._models.values())

@@ -18,10 +18,14 @@ import torch
 from services.stage.calls import Calls
 from services.stage.checkpoint import Checkpoint, CheckpointError
 from services.stage.config import WorkerConfig
+from services.stage.device_memory import allocated_on
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import Heartbeat
+from services.stage.nesting import Nesting
 from services.stage.numerics import choose_device
+from services.stage.run_ahead import run_ahead_on
 from services.stage.term import keep_term
+from services.stage.yield_points import YieldPoint
 from triptych.catalog import Catalog, CatalogModel
 from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
@@ -43,7 +47,9 @@ class WorkerHost:
         self.stage = stage
         self.exchange = exchange
         self.device = choose_device(config.device)
-        self.thread = DeviceThread("device")
+        nesting = Nesting(config.max_paused, config.max_paused_bytes, allocated_on(self.device))
+        self.thread = DeviceThread("device", nesting=nesting)
+        self.yield_point = YieldPoint(self.thread, run_ahead_on(self.device, config.run_ahead_blocks))
         self.calls = Calls(config.max_active_jobs)
         self.worker_id = config.worker_id or _default_worker_id(stage)
         self.checkpoints: dict[str, Checkpoint] = {}

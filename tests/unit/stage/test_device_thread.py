@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.stage.device_thread import DeviceThread, TooMuchWaits
+from services.stage.nesting import Nesting
 
 
 @pytest.fixture
@@ -230,3 +231,63 @@ async def test_interrupted_work_is_told_once_a_pause(thread: DeviceThread) -> No
     go.set()
     await asyncio.gather(task, *better)
     assert told == [True, False]
+
+
+async def test_what_wants_to_be_alone_holds_back_nothing_that_ranks_behind_it(thread: DeviceThread) -> None:
+    order: list[str] = []
+    here, go = threading.Event(), threading.Event()
+
+    def long() -> None:
+        here.set()
+        go.wait(10)
+        thread.give_way()
+        order.append("long ends")
+
+    running = asyncio.create_task(thread.run((9.0, "long"), long))
+    await asyncio.to_thread(here.wait, 10)
+    alone = asyncio.create_task(thread.run((2.0, "alone"), lambda: order.append("alone"), alone=True))
+    short = asyncio.create_task(thread.run((3.0, "short"), lambda: order.append("short")))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(running, alone, short)
+    assert order == ["short", "long ends", "alone"]
+
+
+async def depths(count: int, *, in_forward: bool, max_depth: int = 8, max_bytes: int | None = None) -> list[int]:
+    """How much lay paused under each of `count` pieces of work, each of which ranks better than those before it.
+
+    Each holds one byte while it lasts.
+    """
+    loop, tasks, seen = asyncio.get_running_loop(), list["asyncio.Task[None]"](), list[int]()
+    depth = 0
+    thread = DeviceThread("device", nesting=Nesting(max_depth, max_bytes, allocated=lambda: depth))
+    thread.start()
+
+    async def start_next() -> None:
+        tasks.append(asyncio.create_task(thread.run((-float(len(tasks)), ""), work)))
+        await asyncio.sleep(0)
+
+    def work() -> None:
+        nonlocal depth
+        seen.append(depth)
+        depth += 1
+        if len(tasks) < count:
+            asyncio.run_coroutine_threadsafe(start_next(), loop).result(10)
+        thread.give_way(in_forward=in_forward)
+        depth -= 1
+
+    await start_next()
+    while len(tasks) < count or not all(task.done() for task in tasks):
+        await asyncio.wait(tasks)
+    thread.close()
+    return seen
+
+
+async def test_no_more_than_so_much_work_lies_paused() -> None:
+    assert await depths(6, in_forward=False, max_depth=2) == [0, 1, 2, 2, 2, 2]
+    assert await depths(3, in_forward=False, max_depth=0) == [0, 0, 0]
+
+
+async def test_full_of_activations_work_gives_way_between_steps_alone() -> None:
+    assert await depths(5, in_forward=True, max_bytes=2) == [0, 1, 2, 2, 2]
+    assert await depths(5, in_forward=False, max_bytes=2) == [0, 1, 2, 3, 4]

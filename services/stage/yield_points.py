@@ -1,18 +1,36 @@
 """Where a forward can be interrupted: before each block of a network."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from services.stage.device_thread import DeviceThread
+from services.stage.run_ahead import RunAhead
 
 # A module with fewer parts that have parameters is a detail of a block, not a block: the layers of a feed-forward, say.
 _MIN_PARTS = 3
 
 
+@dataclass(frozen=True)
+class YieldPoint:
+    """What happens there, on the device thread: the device catches up, then better-ranked work runs."""
+
+    thread: DeviceThread
+    run_ahead: RunAhead | None = None
+
+    def __call__(self) -> None:
+        if self.run_ahead is not None:
+            self.run_ahead.mark()
+        self.thread.give_way(in_forward=True)
+
+
 def add_yield_points(network: torch.nn.Module, give_way: Callable[[], None]) -> int:
     """Call `give_way` before each block of the network, in every job's forwards; returns how many blocks there are.
 
-    Blocks are told by structure, whatever the family: the network lists them. Hooks are called outside of a block that
+    Blocks are told by structure, whatever the family: the network lists them. A VAE's are passed once a tile, or once a
+    few frames. Hooks are called outside of a block that
     was compiled by itself, and are lost in a network that was compiled as a whole.
     """
     blocks = list(_blocks(network))

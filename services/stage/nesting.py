@@ -1,0 +1,28 @@
+"""How much work may lie paused on the device thread, under the work that runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _untold() -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """Bounds of what is paused.
+
+    At most `max_depth` pieces of work are paused at once; each takes some hundred frames of Python's stack. Once they
+    hold `max_bytes` together (the rise of `allocated` since the first of them began) no more is paused in the middle of
+    a forward, where the activations are; between two steps a job holds little more than its latents.
+    """
+
+    max_depth: int = 4
+    max_bytes: int | None = None
+    allocated: Callable[[], int] = _untold
+
+    def has_room(self, depth: int, base_bytes: int, *, in_forward: bool) -> bool:
+        """Whether one more may be paused, when `depth` pieces would be and `base_bytes` were taken at first."""
+        if depth > self.max_depth:
+            return False
+        return not in_forward or self.max_bytes is None or self.allocated() - base_bytes <= self.max_bytes
