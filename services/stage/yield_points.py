@@ -42,7 +42,8 @@ def add_yield_points(network: torch.nn.Module, give_way: Callable[[], None]) -> 
 def _blocks(network: torch.nn.Module) -> Iterator[torch.nn.Module]:
     for module in network.modules():
         if isinstance(module, torch.nn.ModuleList):
-            yield from (child for child in module if _part_count(child) >= _MIN_PARTS)
+            # A list may have gaps: a block without attention, say.
+            yield from (child for child in module if child is not None and _part_count(child) >= _MIN_PARTS)
 
 
 def _part_count(module: torch.nn.Module) -> int:

@@ -59,3 +59,14 @@ async def test_a_better_ranked_job_runs_between_two_blocks(
     assert log[place + 1 : place + 4] == ["short step 0", "short step 1", "short step 2"]
     assert log[place + 4].startswith("long step")
     assert made == alone
+
+
+def test_blocks_are_told_by_structure() -> None:
+    """A list may have gaps, and layers of a feed-forward are no blocks."""
+    layers = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+    block = torch.nn.Sequential(torch.nn.Linear(2, 2), layers[0], layers[1])
+    blocks = torch.nn.ModuleList([None, block])  # type: ignore[list-item]
+    seen: list[int] = []
+    assert add_yield_points(torch.nn.ModuleList([blocks, layers]), lambda: seen.append(1)) == 1
+    blocks[1](torch.ones(2))
+    assert seen == [1]
