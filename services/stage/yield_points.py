@@ -42,11 +42,13 @@ def add_yield_points(network: torch.nn.Module, give_way: Callable[[], None]) -> 
 def _blocks(network: torch.nn.Module) -> Iterator[torch.nn.Module]:
     for module in network.modules():
         if isinstance(module, torch.nn.ModuleList):
-            # A list may have gaps: a block without attention, say.
-            yield from (child for child in module if child is not None and _part_count(child) >= _MIN_PARTS)
+            yield from (child for child in module if _part_count(child) >= _MIN_PARTS)
 
 
-def _part_count(module: torch.nn.Module) -> int:
+def _part_count(module: torch.nn.Module | None) -> int:
+    """Parts with parameters of their own. A list of blocks may have gaps: one without attention, say."""
+    if module is None:
+        return 0
     return sum(1 for part in module.modules() if next(part.parameters(recurse=False), None) is not None)
 
 

@@ -67,6 +67,6 @@ def test_blocks_are_told_by_structure() -> None:
     block = torch.nn.Sequential(torch.nn.Linear(2, 2), layers[0], layers[1])
     blocks = torch.nn.ModuleList([None, block])  # type: ignore[list-item]
     seen: list[int] = []
-    assert add_yield_points(torch.nn.ModuleList([blocks, layers]), lambda: seen.append(1)) == 1
+    assert add_yield_points(torch.nn.ModuleDict({"blocks": blocks, "layers": layers}), lambda: seen.append(1)) == 1
     blocks[1](torch.ones(2))
     assert seen == [1]
