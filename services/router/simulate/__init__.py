@@ -1,1 +1,1 @@
-"""The scheduler's second clock: jobs of a trace, on workers that only take time."""
+"""The simulator: the router's own scheduler on a virtual clock, with modelled workers."""
