@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 
 from triptych import __version__
-from triptych.cli import demo, fleet, generate, jobs, suite
+from triptych.cli import demo, fleet, generate, jobs, simulate, suite
 from triptych.cli.terminal import Terminal
 
 Run = Callable[[argparse.Namespace, Terminal], Awaitable[int]]
@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"triptych {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     local, remote = _shared_local(), _shared_remote()
-    for module in (suite, demo):
+    for module in (suite, demo, simulate):
         module.register(commands, local)
     for client_module in (generate, jobs, fleet):
         client_module.register(commands, remote)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from services.router.core.job import StageSeconds
+from services.router.simulate.trace_estimator import TraceRequest
 from services.router.simulate.workload import SimulatedJob, WorkloadError, job_id
 
 _COLUMNS = ("gmt_create", "predict_type", "predict_status", "exec_time_seconds", "groupId")
@@ -30,15 +31,6 @@ def read_trace(path: Path) -> list[SimulatedJob]:
         raise WorkloadError(f"{path} has no request that succeeded")
     first_s = jobs[0].arrival_s
     return [replace(job, job_id=job_id(n), arrival_s=job.arrival_s - first_s) for n, job in enumerate(jobs)]
-
-
-def scale_to_load(jobs: list[SimulatedJob], load: float, workers: int) -> list[SimulatedJob]:
-    """The same jobs, closer together or further apart, so that they are `load` of what `workers` can do on average."""
-    span_s = max(job.arrival_s for job in jobs)
-    if span_s <= 0.0:
-        raise WorkloadError("all jobs arrive at once: there is no load to scale")
-    factor = sum(job.service_s for job in jobs) / workers / load / span_s
-    return [replace(job, arrival_s=job.arrival_s * factor) for job in jobs]
 
 
 def _open(path: Path) -> TextIO:
@@ -64,11 +56,27 @@ def _job(row: Mapping[str, str]) -> SimulatedJob:
     seconds = float(row["exec_time_seconds"])
     if not 0.0 < seconds < inf:
         raise ValueError(f"exec_time_seconds is {seconds}")
+    model = row.get("checkpoint_model_version_id") or "unnamed"
+    request = TraceRequest(
+        model=model,
+        predict_type=row["predict_type"],
+        step_count=_number(row, "num_inference_steps"),
+        image_count=_number(row, "num_images_per_prompt"),
+        lora_count=_number(row, "num_lora"),
+        prompt_length=_number(row, "prompt_length"),
+        negative_prompt_length=_number(row, "negative_prompt_length"),
+    )
     return SimulatedJob(
         job_id="",
         arrival_s=datetime.fromisoformat(row["gmt_create"]).timestamp(),
         kind=row["predict_type"].lower(),
         seconds=StageSeconds(0.0, seconds, 0.0),
-        model=row.get("checkpoint_model_version_id") or "unnamed",
+        model=model,
         tenant=row["groupId"],
+        request=request,
     )
+
+
+def _number(row: Mapping[str, str], column: str) -> float:
+    """A cell; 0 if it is empty or there is no such column."""
+    return float(row.get(column) or 0.0)

@@ -1,8 +1,9 @@
 """What a simulation is told: the policy, the fleet, and how its workers behave."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from math import inf
+from typing import Any
 
 from services.router.core.config import Borrow, PolicyName, PoolConfig, SchedulerConfig
 from services.router.core.job import Stage, WorkerInfo
@@ -25,44 +26,97 @@ class Pool:
             raise ValueError(f"pool {self.kind} has {self.workers} workers; it needs at least 1")
 
 
+def parse_pool(text: str) -> Pool:
+    """`KIND=WORKERS[xCARDS]`. Raises `ValueError`."""
+    kind, _, size = text.partition("=")
+    workers, _, cards = size.partition("x")
+    if not (kind and workers.isdigit() and (cards or "1").isdigit()):
+        raise ValueError(f"pool {text!r} is not KIND=WORKERS or KIND=WORKERSxCARDS, as in video=2x4")
+    return Pool(kind, int(workers), int(cards or 1))
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
     """A policy and its bounds. Without `admission` nothing is refused for the backlog or its length.
 
-    `level_s`, `headroom`: see `PoolConfig.max_backlog_s` and `long_headroom`.
+    `level_s`, `headroom`, `short_s`, `long_s`: the `max_backlog_s`, `long_headroom`, `short_job_s` and `long_job_s` of
+    every pool. With `no_tenants` each job counts as a tenant of its own, so that nobody is held to a share.
     """
 
     policy: PolicyName = "stretch"
     max_queued: int | None = None
     admission: bool = False
+    no_tenants: bool = False
     kappa: float = SchedulerConfig.kappa
     level_s: float = PoolConfig.max_backlog_s
     headroom: float = PoolConfig.long_headroom
+    short_s: float = PoolConfig.short_job_s
+    long_s: float = PoolConfig.long_job_s
     max_long_running: int | None = None
     borrow: Borrow | None = None
 
     @property
     def name(self) -> str:
-        """As a person would ask for it."""
-        words = [self.policy]
-        words += [f"max-queued={self.max_queued}"] if self.max_queued is not None else []
-        words += ["admission"] if self.admission else []
-        words += [f"kappa={self.kappa:g}"] if self.kappa != SchedulerConfig.kappa else []
-        words += [f"level={self.level_s:g}"] if self.level_s != PoolConfig.max_backlog_s else []
-        words += [f"headroom={self.headroom:g}"] if self.headroom != PoolConfig.long_headroom else []
-        return ":".join([words[0], ",".join(words[1:])]) if words[1:] else words[0]
+        """The policy, and what differs from its defaults, as it is asked for on the command line."""
+        changes = [
+            key if isinstance(value, bool) else f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+            for key, (field_name, _) in POLICY_KEYS.items()
+            if (value := getattr(self, field_name)) != _DEFAULTS[field_name]
+        ]
+        return f"{self.policy}:{','.join(changes)}" if changes else self.policy
+
+
+def parse_policy(text: str, defaults: PolicySettings) -> PolicySettings:
+    """`NAME[:KEY[=VALUE],…]`, as in "fcfs:max-queued=100"; what it does not say is as in `defaults`.
+
+    Raises `ValueError`.
+    """
+    name, _, rest = text.partition(":")
+    if name not in POLICIES:
+        raise ValueError(f"no policy is called {name!r}; known: {', '.join(POLICIES)}")
+    changes: dict[str, Any] = {}
+    for part in rest.split(",") if rest else ():
+        key, _, value = part.partition("=")
+        if key not in POLICY_KEYS:
+            raise ValueError(f"policy {text!r}: unknown {key!r}; known: {', '.join(POLICY_KEYS)}")
+        field_name, kind = POLICY_KEYS[key]
+        if kind is bool and value:
+            raise ValueError(f"policy {text!r}: {key} takes no value")
+        try:
+            changes[field_name] = True if kind is bool else kind(value)
+        except ValueError as error:
+            raise ValueError(f"policy {text!r}: {value!r} is no value for {key}") from error
+    return replace(defaults, policy=name, **changes)
+
+
+POLICY_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "max-queued": ("max_queued", int),
+    "admission": ("admission", bool),
+    "no-tenants": ("no_tenants", bool),
+    "kappa": ("kappa", float),
+    "level": ("level_s", float),
+    "headroom": ("headroom", float),
+    "short": ("short_s", float),
+    "long": ("long_s", float),
+    "max-long-running": ("max_long_running", int),
+    "borrow": ("borrow", str),
+}
+"""What may follow a policy's name, the field that it sets, and what it is."""
+
+_DEFAULTS = {field.name: field.default for field in fields(PolicySettings)}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """The modelled fleet: `workers` denoisers for everything, or `pools`.
+    """The modelled fleet: `workers` denoisers for everything, each a group of `cards` cards, or `pools`.
 
-    `slots`: jobs that a denoiser may have at once. `encoders`, `decoders`: workers of those stages; 0: the denoiser does
-    their work too, in line (one process for all stages). A denoiser keeps `resident_models` loaded; another takes
+    `slots`: jobs that a denoiser may have at once. `encoders`, `decoders`: workers of those stages; 0: the denoiser
+    does their work too, in line (one process for all stages). A denoiser keeps `resident_models` loaded; another takes
     `load_s`. Denoisers are lost after `mtbf_s` on average, and are back `repair_s` later.
     """
 
     workers: int = 4
+    cards: int = 1
     pools: tuple[Pool, ...] = ()
     slots: int = 3
     block_s: float = 0.15
@@ -75,6 +129,7 @@ class FleetSettings:
     checkpoint_s: float = 10.0
 
     def __post_init__(self) -> None:
+        speedup(self.cards)
         checks = {
             "workers": self.workers >= 1,
             "slots": self.slots >= 1,
@@ -98,7 +153,17 @@ class FleetSettings:
     @property
     def card_count(self) -> int:
         """Cards of all denoisers."""
-        return sum(pool.workers * pool.cards for pool in self.pools) or self.workers
+        return sum(pool.workers * pool.cards for pool in self.pools) or self.workers * self.cards
+
+    @property
+    def sized_pools(self) -> tuple[Pool, ...]:
+        """The pools; a nameless one of all workers if there are none."""
+        return self.pools or (Pool("", self.workers, self.cards),)
+
+    @property
+    def words(self) -> str:
+        """As a person would say it: "1 worker for image, 3 workers of 4 cards for video"."""
+        return ", ".join(_words(pool) for pool in self.sized_pools)
 
     def worker_infos(self, models: Iterable[str]) -> Iterator[WorkerInfo]:
         """Every worker as its heartbeat would describe it. Pools are told apart by a label."""
@@ -108,7 +173,7 @@ class FleetSettings:
                 yield WorkerInfo(f"{stage.value}r{index}", stage, known, known, 64, ready=True)
         resident = known if self.load_s == 0.0 else frozenset(sorted(known)[: self.resident_models])
         number = 0
-        for pool in self.pools or (Pool("", self.workers),):
+        for pool in self.sized_pools:
             labels = ((CARDS_LABEL, str(pool.cards)), *([(POOL_LABEL, pool.kind)] if pool.kind else []))
             for _ in range(pool.workers):
                 worker_id = f"denoiser{number:03}"
@@ -124,13 +189,13 @@ def scheduler_config(
 ) -> SchedulerConfig:
     """The scheduler's own configuration. Raises `ValueError` for a pool whose jobs cannot be told from another's."""
     policy = POLICIES[settings.policy]
-    queued = {} if settings.max_queued is None else {"max_queued_jobs": settings.max_queued}
+    max_queued = SchedulerConfig.max_queued_jobs if settings.max_queued is None else settings.max_queued
     if policy.pooled and fleet.pools:
         _check_kinds(fleet.pools, models_by_kind)
         pools = tuple(_pool(settings, pool.kind, models_by_kind[pool.kind]) for pool in fleet.pools)
     else:
         pools = (_pool(settings, "all", ()),)
-    return SchedulerConfig(policy=settings.policy, kappa=settings.kappa, pools=pools, **queued)
+    return SchedulerConfig(policy=settings.policy, kappa=settings.kappa, pools=pools, max_queued_jobs=max_queued)
 
 
 def _pool(settings: PolicySettings, name: str, models: tuple[str, ...]) -> PoolConfig:
@@ -141,6 +206,8 @@ def _pool(settings: PolicySettings, name: str, models: tuple[str, ...]) -> PoolC
         labels={POOL_LABEL: name} if models else {},
         max_backlog_s=settings.level_s if settings.admission else inf,
         long_headroom=settings.headroom,
+        short_job_s=settings.short_s,
+        long_job_s=settings.long_s,
         max_job_s=inf,
         max_long_running=settings.max_long_running,
         borrow=borrow,
@@ -155,3 +222,9 @@ def _check_kinds(pools: tuple[Pool, ...], models_by_kind: dict[str, tuple[str, .
     models = [model for kind in kinds for model in models_by_kind[kind]]
     if len(set(models)) < len(models):
         raise ValueError("a model has jobs of two kinds, so that no pool knows them as its own")
+
+
+def _words(pool: Pool) -> str:
+    workers = f"{pool.workers} worker{'s' if pool.workers > 1 else ''}"
+    size = f" of {pool.cards} cards" if pool.cards > 1 else ""
+    return workers + size + (f" for {pool.kind}" if pool.kind else "")

@@ -92,6 +92,7 @@ class _Simulation:
         self._on_job = on_job
         self._spans: list[Span] | None = [] if record_spans else None
         self._models = sorted({job.model for job in jobs})
+        self._kinds = sorted({job.kind for job in jobs})
         self._speeds = self._pool_speeds()
         self._clock = VirtualClock(
             Scheduler(scheduler_config(policy, fleet, _models_by_kind(jobs))),
@@ -129,7 +130,8 @@ class _Simulation:
     def submission(self, job: SimulatedJob) -> JobSubmitted:
         """The job as the router prices it on its arrival."""
         estimate = scaled(self._staged(self._pricing.price(job)), 1 / self._speeds.get(job.kind, 1.0))
-        request = JobRequest(job.job_id, job.tenant, job.model, "standard", estimate, deadline_s=job.deadline_s)
+        tenant = job.job_id if self._policy.no_tenants else job.tenant
+        request = JobRequest(job.job_id, tenant, job.model, "standard", estimate, deadline_s=job.deadline_s)
         return JobSubmitted(request)
 
     def _staged(self, seconds: StageSeconds) -> StageSeconds:
@@ -144,6 +146,9 @@ class _Simulation:
         return StageSeconds(encode_s, denoise_s, decode_s)
 
     def _pool_speeds(self) -> dict[str, float]:
+        """How fast the workers are that jobs of a kind are priced for."""
+        if not self._fleet.pools:
+            return dict.fromkeys(self._kinds, speedup(self._fleet.cards))
         pooled = POLICIES[self._policy.policy].pooled
         return {pool.kind: speedup(pool.cards) for pool in self._fleet.pools if pooled}
 
