@@ -1,48 +1,47 @@
-"""The source document's simulation, run by the scheduler itself: all 24 waits to 1e-9."""
+"""The source document's simulation, run by the scheduler itself: all 24 waits to 1e-9, and what they led to."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted
-from services.router.core.job import Stage
-from services.router.core.scheduler import Scheduler
-from tests.scenarios.virtual_clock import VirtualClock, request, worker
+from services.router.core.config import PolicyName
+from services.router.simulate.percentiles import percentile
+from services.router.simulate.settings import FleetSettings, PolicySettings, Pool
+from services.router.simulate.simulation import Run, simulate
+from services.router.simulate.workload import read_workload
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "source_simulation.json").read_text())
-KINDS = ("image", "video")
+RATES = ("0.06", "0.08")
+POOLS = tuple(Pool(kind, workers) for kind, workers in EXPECTED["pools"].items())
+ONE_POOL = FleetSettings(workers=EXPECTED["gpus"], block_s=0.15)
+TWO_POOLS = FleetSettings(pools=POOLS, block_s=0.15)
 
 
-def percentile(values: list[float], q: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
+def run(rate: str, policy: PolicySettings, fleet: FleetSettings = ONE_POOL) -> Run:
+    return simulate(read_workload(DATA / f"source_workload_{rate}.jsonl"), policy, fleet)
 
 
-def waits(jobs_file: str, policy: PolicyName) -> dict[str, list[float]]:
-    pools = tuple(PoolConfig(name=kind, models=(kind,), count=EXPECTED["pools"][kind]) for kind in KINDS)
-    clock = VirtualClock(Scheduler(SchedulerConfig(policy=policy, pools=pools)))
-    clock.fleet(
-        worker("encoder", Stage.ENCODE, KINDS, slots=64),
-        worker("decoder", Stage.DECODE, KINDS, slots=64),
-        *(worker(f"gpu{index}", Stage.DENOISE, KINDS) for index in range(EXPECTED["gpus"])),
-    )
-    kinds = {}
-    for index, line in enumerate((DATA / jobs_file).read_text().splitlines()):
-        job = json.loads(line)
-        kinds[f"job{index:03}"] = job["kind"]
-        clock.at(job["arrival_s"], JobSubmitted(request(f"job{index:03}", job["service_s"], model=job["kind"])))
-    clock.run()
-    clock.scheduler.check_invariants()
-    assert clock.finishes.keys() == kinds.keys()
-    return {kind: [wait for job_id, wait in clock.waits.items() if kinds[job_id] == kind] for kind in KINDS}
+def p99(found: Run, kind: str, figure: str = "delay_s") -> float:
+    value = percentile([getattr(o, figure) for o in found.outcomes if o.job.kind == kind], 0.99)
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "sjf", "pools"])
-@pytest.mark.parametrize("run", EXPECTED["runs"], ids=lambda run: str(run["arrival_rate_per_s"]))
-def test_waits_are_those_of_the_source(run: dict[str, object], policy: PolicyName) -> None:
-    found = waits(str(run["jobs"]), policy)
-    for kind, expected in run["expected"][policy].items():  # type: ignore[index]
-        assert percentile(found[kind], 0.5) == pytest.approx(expected["p50_wait_s"], abs=1e-9)
-        assert percentile(found[kind], 0.99) == pytest.approx(expected["p99_wait_s"], abs=1e-9)
+@pytest.mark.parametrize("expected", EXPECTED["runs"], ids=lambda expected: str(expected["arrival_rate_per_s"]))
+def test_waits_are_those_of_the_source(expected: dict[str, object], policy: PolicyName) -> None:
+    found = run(str(expected["arrival_rate_per_s"]), PolicySettings(policy), TWO_POOLS)
+    for kind, waits in expected["expected"][policy].items():  # type: ignore[index]
+        mine = [outcome.wait_s for outcome in found.outcomes if outcome.job.kind == kind]
+        assert percentile(mine, 0.5) == pytest.approx(waits["p50_wait_s"], abs=1e-9)  # type: ignore[type-var]
+        assert percentile(mine, 0.99) == pytest.approx(waits["p99_wait_s"], abs=1e-9)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_cap_on_videos_lets_images_through_and_holds_videos_back(rate: str) -> None:
+    free = run(rate, PolicySettings("fcfs"))
+    capped = run(rate, PolicySettings("pools", max_long_running=2))  # one pool, in the order of arrival
+    assert p99(capped, "image", "wait_s") < p99(free, "image", "wait_s") / 10
+    assert p99(capped, "video", "wait_s") > 2 * p99(free, "video", "wait_s")

@@ -1,6 +1,6 @@
 """Pictures of runs: how delays are distributed, and what the workers did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ def check_path(path: Path) -> None:
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """Write the delays of every run, by class, and the workers' time in the last one. Equal runs give equal bytes.
+    """Write the delays of every run, by class, and the workers' time in that with the most pauses.
 
-    Raises `PlotError`.
+    Equal runs give equal bytes. Raises `PlotError`.
     """
     check_path(path)
     import matplotlib
@@ -44,7 +44,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         grid = figure.add_gridspec(2, len(kinds))
         for column, kind in enumerate(kinds):
             _draw_delays(figure.add_subplot(grid[0, column]), runs, kind)
-        _draw_workers(figure.add_subplot(grid[1, :]), runs[-1])
+        _draw_workers(figure.add_subplot(grid[1, :]), max(runs, key=lambda run: len(_pauses(run.spans))))
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         try:
             figure.savefig(path, metadata=metadata, dpi=120)
@@ -58,7 +58,7 @@ def _draw_delays(axes: Any, runs: Sequence[Run], kind: str) -> None:
         outcomes = [outcome for outcome in run.outcomes if outcome.job.kind == kind]
         delays = sorted(max(_LEAST_S, outcome.delay_s) for outcome in outcomes if outcome.succeeded)
         places, shares = _thinned(delays, len(outcomes))
-        axes.step(places, shares, where="post", label=run.policy.name)
+        axes.step([*places[:1], *places], [0.0, *shares][: len(places) + 1], where="post", label=run.policy.name)
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_title(kind)
@@ -88,31 +88,25 @@ def _draw_workers(axes: Any, run: Run) -> None:
     names = sorted(set(kinds.values()))
     for index, kind in enumerate(names):
         of_kind = [span for span in shown if kinds[span.task.job_id] == kind]
-        axes.barh(
-            [rows[span.worker_id] for span in of_kind],
-            [span.end_s - span.start_s for span in of_kind],
-            left=[span.start_s for span in of_kind],
-            height=0.7,
-            color=f"C{index}",
-            edgecolor="white",
-            linewidth=0.3,
-            label=kind,
-        )
-    pauses = _pauses(shown)
-    axes.barh(
-        [rows[span.worker_id] for span in pauses],
-        [span.end_s - span.start_s for span in pauses],
-        left=[span.start_s for span in pauses],
-        height=0.12,
-        color="black",
-        label="paused",
-    )
+        _bars(axes, of_kind, rows, 0.7, color=f"C{index}", edgecolor="white", linewidth=0.3, label=kind)
+    _bars(axes, _pauses(shown), rows, 0.12, color="black", label="a job paused")
     axes.set_xlim(start_s, end_s)
     axes.set_ylim(len(workers) - 0.4, -0.6)
     axes.set_yticks(range(len(workers)), workers)
     axes.set_xlabel("s")
     axes.set_title(f"workers under {run.policy.name}")
-    axes.legend(fontsize="small", loc="lower right", ncols=len(names) + 1)
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=min(6, len(names) + 1))
+
+
+def _bars(
+    axes: Any, spans: Sequence[Span], rows: Mapping[str, int], height: float, *, label: str, **style: Any
+) -> None:
+    """A row of bars a worker, under one name."""
+    by_worker: dict[str, list[tuple[float, float]]] = {}
+    for span in spans:
+        by_worker.setdefault(span.worker_id, []).append((span.start_s, span.end_s - span.start_s))
+    for number, (worker, bars) in enumerate(sorted(by_worker.items())):
+        axes.broken_barh(bars, (rows[worker] - height / 2, height), label=label if number == 0 else None, **style)
 
 
 def _pauses(spans: Sequence[Span]) -> list[Span]:

@@ -4,7 +4,7 @@ import pytest
 
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
 from services.router.core.events import JobSubmitted, TaskProgressed, Ticked, WorkerSeen
-from services.router.core.job import Stage, Task
+from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
 
@@ -13,11 +13,20 @@ POOLS = (PoolConfig(name="all", max_backlog_s=1e6, max_job_s=1e6),)
 
 def scheduler(policy: PolicyName = "stretch", denoisers: int = 1, **weights: float) -> Scheduler:
     made = Scheduler(SchedulerConfig(policy=policy, pools=POOLS, tenant_weights=weights))
-    for info in (worker("e", Stage.ENCODE), worker("d", Stage.DECODE)):
+    for info in fleet(denoisers):
         made.handle(WorkerSeen(info), 0.0)
-    for index in range(denoisers):
-        made.handle(WorkerSeen(worker(f"n{index}", Stage.DENOISE)), 0.0)
     return made
+
+
+def fleet(denoisers: int = 1) -> list[WorkerInfo]:
+    stages = [worker("e", Stage.ENCODE), worker("d", Stage.DECODE)]
+    return stages + [worker(f"n{index}", Stage.DENOISE) for index in range(denoisers)]
+
+
+def clock_with_one_denoiser() -> VirtualClock:
+    clock = VirtualClock(Scheduler(SchedulerConfig(pools=POOLS)))
+    clock.fleet(*fleet())
+    return clock
 
 
 def rank(it: Scheduler, now: float, denoise_s: float, **options: object) -> float:
@@ -57,7 +66,7 @@ def test_a_tenant_is_tagged_as_if_it_had_its_fair_share_of_the_fleet() -> None:
 
 
 def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
-    clock = VirtualClock(scheduler())
+    clock = clock_with_one_denoiser()
     for index in range(1000):
         clock.at(1.0, JobSubmitted(request(f"flood{index:04}", 2.0, tenant="flood")))
     clock.at(2.0, JobSubmitted(request("single", 2.0, tenant="single")))
@@ -67,7 +76,7 @@ def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
 
 
 def test_who_had_the_fleet_alone_owes_nothing_afterwards() -> None:
-    clock = VirtualClock(scheduler())
+    clock = clock_with_one_denoiser()
     for index in range(50):
         clock.at(1.0, JobSubmitted(request(f"{index}", 10.0, tenant="a")))
     clock.run()
