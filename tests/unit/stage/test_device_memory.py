@@ -1,5 +1,6 @@
 """What lies paused is measured, not guessed."""
 
+import gc
 import platform
 
 import pytest
@@ -13,6 +14,7 @@ _KIB = 1024
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a CPU's memory is told by glibc alone")
 @pytest.mark.parametrize(("count", "kib"), [(1, 64 * _KIB), (512, 128)])
 def test_on_a_cpu_tensors_large_and_small_count(count: int, kib: int) -> None:
+    gc.collect()  # what earlier tests left behind must not be freed between the two looks
     allocated = allocated_on(torch.device("cpu"))
     before = allocated()
     tensors = [torch.zeros(kib * _KIB, dtype=torch.uint8) for _ in range(count)]
