@@ -17,7 +17,7 @@ _OWN_FIELDS = ("pred_original_sample", "denoised")
 # Samplers whose `model_outputs` are estimates of the clean sample, by their `algorithm_type`; UniPC has `predict_x0`.
 _DATA_ALGORITHMS = ("dpmsolver++", "sde-dpmsolver++")
 # `sample = (1 - σ) · clean + σ · noise`, and the network tells `noise - clean`. Their configs name no prediction type.
-_FLOW_SAMPLERS = tuple(
+FLOW_SAMPLERS = tuple(
     getattr(diffusers.schedulers, name)
     for name in (
         "FlowMatchEulerDiscreteScheduler",
@@ -42,11 +42,13 @@ class _Step:
 class CleanEstimate:
     """Of one job's own scheduler: wraps its `step`, whose results stay the same bits.
 
-    Make it when the loop begins, since a copy of a wrapped scheduler would step the original. `ends`, asked in each
-    step, says whether the step's result is to be the estimate itself: the loop ends there.
+    Make it when the loop begins, since a copy of a wrapped scheduler would step the original. `instead`, asked after
+    each step, may give another result for it: the estimate, where the loop is to end.
     """
 
-    def __init__(self, scheduler: Any, ends: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, scheduler: Any, instead: Callable[["CleanEstimate"], torch.Tensor | None] = lambda estimate: None
+    ) -> None:
         self._scheduler = scheduler
         self._last: _Step | None = None
         stock = scheduler.step
@@ -58,8 +60,8 @@ class CleanEstimate:
         ) -> Any:
             output = stock(model_output, timestep, sample, *more, return_dict=True, **named)
             self._last = _Step(model_output, timestep, sample, _sigma(scheduler, named), output)
-            if ends() and (clean := self.value()) is not None:
-                output.prev_sample = clean.to(output.prev_sample.dtype)
+            if (other := instead(self)) is not None:
+                output.prev_sample = other.to(output.prev_sample.dtype)
             return output if return_dict else output.to_tuple()
 
         scheduler.step = step
@@ -91,7 +93,7 @@ def _estimate(scheduler: Any, step: _Step) -> torch.Tensor | None:
     if getattr(scheduler, "predict_x0", False) or config.get("algorithm_type") in _DATA_ALGORITHMS:
         return scheduler.model_outputs[-1]  # type: ignore[no-any-return]
     prediction = config.get("prediction_type")
-    if isinstance(scheduler, _FLOW_SAMPLERS) or prediction == "flow_prediction":
+    if isinstance(scheduler, FLOW_SAMPLERS) or prediction == "flow_prediction":
         return None if step.sigma is None else step.sample.float() - step.sigma * step.model_output
     return _from_noise_level(scheduler, step, prediction)
 

@@ -1,14 +1,16 @@
 """The denoising of one output: the stock block, run on the device thread."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 import torch
 
+from services.denoiser.amendments import Amendments
 from services.denoiser.loop_state import LoopState
+from services.denoiser.loop_steps import LoopSteps, StartAgain
 from services.denoiser.state_codec import Uncapturable
-from services.denoiser.step_seam import CapturedState, Observer, StepSeam
+from services.denoiser.step_seam import CapturedState, Observer, StepSeam, asked_step_count
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.hosted_block import loops
@@ -27,7 +29,7 @@ class DenoiseWork:
     """One output of one job.
 
     `conditioning` are the bundles of the encoder's blocks, in their order; `resume` is the state to go on from, None to
-    begin at the beginning.
+    begin at the beginning. `amendments` has the step count to run, which may change meanwhile.
     """
 
     model: HostedModel
@@ -35,19 +37,23 @@ class DenoiseWork:
     output_index: int
     conditioning: list[Bundle]
     observer: Observer
+    amendments: Amendments
     resume: Bundle | None = None
 
     def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
         """The latents, and the device seconds they took. Raises `Stopped`, and whatever the block raises."""
-        try:
-            return self._run(thread)
-        except Uncapturable as error:
-            # Raised by a restore alone, before any step: a state of another version, say.
-            log.warning("checkpoint_left_aside", why=str(error))
-            return replace(self, resume=None)._run(thread)
+        began, resume = thread.clock_s(), self.resume
+        while True:
+            try:
+                return to_bundle(self._outputs(resume)), thread.clock_s() - began
+            except Uncapturable as error:
+                # Raised by a restore alone, before any step: a state of another version, say.
+                log.warning("checkpoint_left_aside", why=str(error))
+            except StartAgain:
+                pass
+            resume = None
 
-    def _run(self, thread: DeviceThread) -> tuple[Bundle, float]:
-        began = thread.clock_s()
+    def _outputs(self, resume: Bundle | None) -> dict[str, tuple[Any, str]]:
         hosted = self.model.block(DENOISE)
         fork = hosted.fork(guidance(self.spec))
         values = self._values()
@@ -56,19 +62,20 @@ class DenoiseWork:
         drawn = values.pop(GENERATOR_STATE, None)
         if drawn is not None:
             generator.set_state(drawn[0].cpu())
-        self._add_seam(fork, generator)
-        state = hosted.run(fork, values, {**self.model.inputs(self.spec), "generator": generator})
+        captured = None if resume is None else from_bundle(resume, torch.device("cpu"))
+        asked = JobSpec()
+        asked.CopyFrom(self.spec)
+        asked.step_count = self.amendments.step_count if captured is None else asked_step_count(captured)
+        self._add_seam(fork, generator, asked.step_count, captured)
+        state = hosted.run(fork, values, {**self.model.inputs(asked), "generator": generator})
         outputs = hosted.outputs(state)
         _check_latents(outputs)
-        return to_bundle(outputs), thread.clock_s() - began
+        return outputs
 
-    def _add_seam(self, fork: Any, generator: torch.Generator) -> None:
-        own_loops = list(loops(fork._blocks))
-        resume: CapturedState | None = None
-        if self.resume is not None:
-            resume = from_bundle(self.resume, torch.device("cpu"))
-        seam = StepSeam(LoopState(fork, generator), self.observer, resume)
-        for loop in own_loops:
+    def _add_seam(self, fork: Any, generator: torch.Generator, asked: int, resume: CapturedState | None) -> None:
+        steps = LoopSteps(self.amendments, asked, laid=asked)
+        seam = StepSeam(LoopState(fork, generator), self.observer, steps, resume)
+        for loop in list(loops(fork._blocks)):
             seam.wrap(loop)
 
     def _values(self) -> dict[str, tuple[Any, str]]:

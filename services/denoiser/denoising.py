@@ -7,6 +7,7 @@ from functools import partial
 import structlog
 from google.protobuf.duration_pb2 import Duration
 
+from services.denoiser.amendments import Amendments
 from services.denoiser.checkpoints import Checkpoints
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoise_work import DenoiseWork
@@ -18,7 +19,7 @@ from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
-from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobRestartOnly, Latents, Progress
+from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, Conditioning, JobRestartOnly, Latents, Progress
 from triptych.v1.worker_pb2 import Measurement
 
 log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Denoising:
         self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
         self._pauses = Pauses(self._loop, self._events.put_nowait)
         self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
+        self._amendments = Amendments(request.spec.step_count)
         self._measurements: list[Measurement] = []
         self._started = False
         self._restart_only = False
@@ -60,6 +62,18 @@ class Denoising:
             running.cancel()
             self._pauses.close()
             await asyncio.wait([running])
+
+    def amend(self, rank: float, amendment: Amendment | None) -> int:
+        """Change the job's rank, and what it is to run; returns its step count.
+
+        The rank counts from the next yield point on, the step count from the next step.
+        """
+        self._request.call.rank = rank
+        self._host.thread.rerank(self._request.call.job_id, rank)
+        if amendment is not None:
+            log.info("job_amended", job_id=self._request.call.job_id, change=amendment.WhichOneof("change"))
+            self._amendments.amend(amendment)
+        return self._amendments.step_count
 
     def report(self, output_index: int, step: int, step_count: int) -> None:
         """So many steps of an output are done."""
@@ -106,7 +120,9 @@ class Denoising:
         bundles = await asyncio.gather(*(self._host.exchange.get(entry.data) for entry in entries))
         observer = OutputObserver(self, self._loop, self._host.thread, self._config, self._checkpoints, output_index)
         resume = await self._checkpoints.resume(output_index)
-        return DenoiseWork(self._model, self._request.spec, output_index, list(bundles), observer, resume)
+        return DenoiseWork(
+            self._model, self._request.spec, output_index, list(bundles), observer, self._amendments, resume
+        )
 
     async def _store(self, output_index: int, bundle: Bundle) -> None:
         ref = await self._host.exchange.put("latents", bundle)

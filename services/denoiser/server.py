@@ -10,18 +10,20 @@ from services.denoiser.denoising import Denoising
 from services.stage.checkpoint import DENOISE
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
-from services.stage.spec_check import check_spec
+from services.stage.spec_check import check_amendment, check_spec
 from services.stage.worker import WorkerHost
+from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, AmendDenoiseResponse, DenoiseRequest, DenoiseResponse
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
+from triptych.v1.encoder_service_pb2 import StageCall
 from triptych.v1.worker_pb2 import CacheStats
 
 log = structlog.get_logger()
 
 
 class DenoiserServer(DenoiserServiceServicer):
-    """Serves `Denoise`."""
+    """Serves `Denoise` and `AmendDenoise`."""
 
     service_name = "triptych.v1.DenoiserService"
 
@@ -29,6 +31,8 @@ class DenoiserServer(DenoiserServiceServicer):
         self._host = host
         self._config = config
         self.models = HostedModels(host, lambda checkpoint: [DENOISE], preemptible=config.preemption == "block")
+        # By job and attempt; bounded by the calls that are let in.
+        self._running: dict[tuple[str, int], Denoising] = {}
 
     def register(self, server: Server) -> None:
         add_DenoiserServiceServicer_to_server(self, server)
@@ -43,13 +47,29 @@ class DenoiserServer(DenoiserServiceServicer):
         with self._host.calls.admit(request.call) as call:
             check_spec(request.spec)
             model = self.models.get(request.spec.model)
+            denoising = Denoising(self._host, self._config, model, request, call)
+            self._running[_start_of(request.call)] = denoising
             try:
-                async for event in Denoising(self._host, self._config, model, request, call).events():
+                async for event in denoising.events():
                     yield event
             except ExceptionGroup as group:
                 raise stage_failure(group.exceptions[0], "denoising") from group
             except Exception as error:
                 raise stage_failure(error, "denoising") from error
+            finally:
+                del self._running[_start_of(request.call)]
 
     async def AmendDenoise(self, request: AmendDenoiseRequest, context: Context) -> AmendDenoiseResponse:
-        raise NotImplementedError
+        self._host.calls.check_term(request.call)
+        amendment = request.amendment if request.HasField("amendment") else None
+        if amendment is not None:
+            check_amendment(amendment)
+        denoising = self._running.get(_start_of(request.call))
+        if denoising is None:
+            call = request.call
+            raise TriptychError(Reason.JOB_UNKNOWN, f"attempt {call.attempt} of job {call.job_id} does not run here")
+        return AmendDenoiseResponse(step_count=denoising.amend(request.call.rank, amendment))
+
+
+def _start_of(call: StageCall) -> tuple[str, int]:
+    return (call.job_id, call.attempt)

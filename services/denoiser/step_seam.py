@@ -1,11 +1,13 @@
 """The seam between the stock denoising loop and us: what happens around each step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 
 from services.denoiser.loop_state import LoopState
+from services.denoiser.loop_steps import LoopSteps
 from services.denoiser.state_codec import Uncapturable
 
 CapturedState = dict[str, tuple[Any, str]]
@@ -35,41 +37,58 @@ class StepSeam:
     """Around the steps of one job's own loop.
 
     With `resume`, the steps before its own are skipped, no forward of theirs is run, and the state is put back in their
-    place: the same block, run again, goes on where the captured one was.
+    place: the same block, run again, goes on where the captured one was. Where `steps` are not as many as the stock
+    block has laid out, those that are left are run in the call for the first of them, and its later calls do nothing.
     """
 
     loop_state: LoopState
     observer: Observer
+    steps: LoopSteps
     resume: CapturedState | None = None
     _capturable: bool = field(default=True)
+    _began: bool = field(default=False)
 
     def wrap(self, loop: LoopSequentialPipelineBlocks) -> None:
         """Wrap the loop's `loop_step`."""
-        stock = loop.loop_step
-        first = _step_of(self.resume) if self.resume is not None else 0
+        stock, steps = loop.loop_step, self.steps
 
         def loop_step(components: Any, state: Any, i: int, **more: Any) -> Any:
-            step_count = len(state.timesteps)
             if i == 0:
-                self.loop_state.begin(state)
-                if first >= step_count:
-                    raise Uncapturable(f"a state after step {first}, of {step_count}")
-            if i < first:
-                return components, state
-            self.observer.before_step()
-            if i == first:
-                if self.resume is not None:
-                    self.loop_state.restore(self.resume, state)
-                self.observer.after_step(i, step_count)
-            result = stock(components, state, i=i, **more)
-            self._at_boundary(i + 1, step_count, state, is_first=i == first)
-            return result
+                self._begin(state)
+            if i == steps.done and not steps.over and not steps.amended:
+                components, state = self._step(stock, components, state, more)
+            while steps.amended and not steps.over:
+                more["t"] = state.timesteps[steps.done]
+                components, state = self._step(stock, components, state, more)
+            return components, state
 
         loop.loop_step = loop_step
 
-    def _at_boundary(self, step: int, step_count: int, state: Any, *, is_first: bool) -> None:
-        self.observer.after_step(step, step_count)
-        if step == step_count or not self._capturable or not (is_first or self.observer.checkpoint_due()):
+    def _begin(self, state: Any) -> None:
+        self.steps.begin(self.loop_state.pipeline, state)
+        self.loop_state.begin(state)
+        if self.resume is not None:
+            self.loop_state.restore(self.resume, state)
+            step, laid = _count_of(self.resume, "step"), _count_of(self.resume, "laid_step_count")
+            if step >= len(state.timesteps):
+                raise Uncapturable(f"a state after step {step}, of {len(state.timesteps)}")
+            self.steps.skip(step, laid, amended="state.timesteps" in self.resume)
+
+    def _step(self, stock: Callable[..., Any], components: Any, state: Any, more: dict[str, Any]) -> Any:
+        self.observer.before_step()
+        self.steps.prepare()
+        is_first, self._began = not self._began, True
+        if is_first:
+            self.observer.after_step(self.steps.done, self.steps.count)
+        result = stock(components, state, i=self.steps.done, **more)
+        self.steps.step_done()
+        self._at_boundary(state, is_first=is_first)
+        return result
+
+    def _at_boundary(self, state: Any, *, is_first: bool) -> None:
+        step = self.steps.done
+        self.observer.after_step(step, self.steps.count)
+        if self.steps.over or not self._capturable or not (is_first or self.observer.checkpoint_due()):
             return
         try:
             captured = self.loop_state.capture(step, state)
@@ -78,11 +97,18 @@ class StepSeam:
             self.observer.restart_only(str(error))
             return
         if self.observer.checkpoint_due():
+            captured["asked_step_count"] = (self.steps.asked, "")
+            captured["laid_step_count"] = (self.steps.laid, "")
             self.observer.captured(step, captured)
 
 
-def _step_of(resume: CapturedState) -> int:
-    step = resume.get("step", (None, ""))[0]
-    if not isinstance(step, int) or step < 1:
-        raise Uncapturable("a state of no step")
-    return step
+def asked_step_count(resume: CapturedState) -> int:
+    """The step count that the stock block of a captured state was run with. Raises `Uncapturable`."""
+    return _count_of(resume, "asked_step_count")
+
+
+def _count_of(resume: CapturedState, name: str) -> int:
+    count = resume.get(name, (None, ""))[0]
+    if not isinstance(count, int) or count < 1:
+        raise Uncapturable(f"a state without a {name}")
+    return count

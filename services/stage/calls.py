@@ -82,6 +82,14 @@ class Calls:
             if not self._active:
                 self._idle.set()
 
+    def check_term(self, stage_call: StageCall) -> None:
+        """Raises `TriptychError` (STALE_EPOCH) for a caller whose term is over."""
+        if stage_call.epoch < self._epoch:
+            self.doubted.set()
+            raise TriptychError(
+                Reason.STALE_EPOCH, f"term {stage_call.epoch} is over; a router of term {self._epoch} has called since"
+            )
+
     async def drain(self, timeout_s: float) -> None:
         """Let nothing more in; wait for what runs, then stop it."""
         self._draining = True
@@ -102,11 +110,7 @@ class Calls:
     def _check(self, stage_call: StageCall) -> None:
         if self._draining:
             raise TriptychError(Reason.DRAINING, "the worker is going down and takes nothing new")
-        if stage_call.epoch < self._epoch:
-            self.doubted.set()
-            raise TriptychError(
-                Reason.STALE_EPOCH, f"term {stage_call.epoch} is over; a router of term {self._epoch} has called since"
-            )
+        self.check_term(stage_call)
         self._fence(stage_call)
         if len(self._active) >= self._limit:
             raise TriptychError(Reason.NO_SLOT, f"{self._limit} calls run already")

@@ -110,6 +110,17 @@ class DeviceThread:
             self._stop(work)
             raise
 
+    def rerank(self, job_id: str, rank: float) -> None:
+        """Give a job's work another rank, from the next `give_way` on. From any thread.
+
+        Work that is nested in other work stays there until it is done, however it ranks by then.
+        """
+        with self._wake:
+            for work in [*self._running, *self._waiting]:
+                if work.rank[1] == job_id:
+                    work.rank = (rank, job_id)
+            heapq.heapify(self._waiting)
+
     def give_way(self, *, in_forward: bool = False) -> None:
         """Called by running work, on the device thread: run all better-ranked work that waits, then return.
 

@@ -1,7 +1,7 @@
 """What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
 
 from triptych.errors import Violation, invalid
-from triptych.v1.job_pb2 import AttachmentRole, JobSpec, MediaFormat
+from triptych.v1.job_pb2 import Amendment, AttachmentRole, JobSpec, MediaFormat
 
 MAX_OUTPUTS = 4
 MAX_STEPS = 1000
@@ -34,3 +34,12 @@ def check_spec(spec: JobSpec) -> None:
             violations.append(Violation(f"spec.attachments[{index}].role", "must be named"))
     if violations:
         raise invalid(*violations)
+
+
+def check_amendment(amendment: Amendment) -> None:
+    """Raises `TriptychError` (INVALID_FIELD) for a change that names nothing, or steps without bound."""
+    change = amendment.WhichOneof("change")
+    if change is None:
+        raise invalid(Violation("amendment", "must name finish_now or a step_count"))
+    if change == "step_count" and not 1 <= amendment.step_count <= MAX_STEPS:
+        raise invalid(Violation("amendment.step_count", f"must be 1 to {MAX_STEPS}, is {amendment.step_count}"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from services.denoiser.amendments import Amendments
 from services.denoiser.denoise_work import DenoiseWork
 from services.denoiser.step_seam import CapturedState
 from services.stage.checkpoint import DENOISE, Checkpoint
@@ -76,8 +77,11 @@ class DenoisingBench:
         )
         self._texts: dict[str, Bundle] = {}
 
-    def work(self, job: JobSpec, observer: Watching, resume: Bundle | None = None) -> DenoiseWork:
-        return DenoiseWork(self.model, job, 0, [self._text(job)], observer, resume)
+    def work(
+        self, job: JobSpec, observer: Watching, resume: Bundle | None = None, amendments: Amendments | None = None
+    ) -> DenoiseWork:
+        amendments = amendments or Amendments(job.step_count)
+        return DenoiseWork(self.model, job, 0, [self._text(job)], observer, amendments, resume)
 
     def _text(self, job: JobSpec) -> Bundle:
         """The job's conditioning, from the stock text block."""

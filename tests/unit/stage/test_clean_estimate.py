@@ -119,7 +119,7 @@ def test_lcm_gives_its_denoised_sample() -> None:
 def test_the_step_that_ends_returns_the_estimate() -> None:
     scheduler = make("DPMSolverMultistepScheduler", "epsilon", {})
     ending = False
-    CleanEstimate(scheduler, lambda: ending)
+    CleanEstimate(scheduler, lambda estimate: estimate.value() if ending else None)
     oracle = Oracle(scheduler, "epsilon")
     for timestep in scheduler.timesteps[:2]:
         sample, word = oracle.noisy(timestep)

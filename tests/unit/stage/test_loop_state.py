@@ -18,6 +18,7 @@ from tests.unit.stage.denoising_bench import CPU, DenoisingBench, Watching, bits
 STOP_AT = 5
 GENERATOR = torch.Generator()
 CODEC = StateCodec(GENERATOR, CPU)
+COUNTS = {"asked_step_count": (8, ""), "laid_step_count": (8, "")}
 SAMPLERS = [
     ("EulerDiscreteScheduler", {}),
     ("EulerAncestralDiscreteScheduler", {}),
@@ -103,7 +104,7 @@ async def test_what_cannot_be_captured_is_told_at_the_first_boundary(
 async def test_a_checkpoint_that_cannot_be_used_is_left_aside(tiny_checkpoints: Path, thread: DeviceThread) -> None:
     bench = DenoisingBench(tiny_checkpoints, "sdxl")
     want = bits(await run(thread, bench.work(spec("sdxl"), Watching())))
-    strange = {"step": (3, ""), "generator": (torch.Generator().get_state(), ""), "nobody.x": (1, "")}
+    strange = {**COUNTS, "step": (3, ""), "generator": (torch.Generator().get_state(), ""), "nobody.x": (1, "")}
     made = bits(await run(thread, bench.work(spec("sdxl"), Watching(), resume=to_bundle(strange))))
     assert made == want
 
@@ -150,12 +151,13 @@ def test_no_class_outside_of_diffusers_is_ever_rebuilt() -> None:
 @pytest.mark.parametrize(
     "strange",
     [
-        {"generator": (torch.Generator().get_state(), "")},
-        {"step": ("x", ""), "generator": (torch.Generator().get_state(), "")},
-        {"step": (99, ""), "generator": (torch.Generator().get_state(), "")},
-        {"step": (3, "")},
+        {**COUNTS, "generator": (torch.Generator().get_state(), "")},
+        {**COUNTS, "step": ("x", ""), "generator": (torch.Generator().get_state(), "")},
+        {**COUNTS, "step": (99, ""), "generator": (torch.Generator().get_state(), "")},
+        {**COUNTS, "step": (3, "")},
+        {"step": (3, ""), "generator": (torch.Generator().get_state(), "")},
     ],
-    ids=["no step", "a step that is none", "a step beyond the last", "no generator"],
+    ids=["no step", "a step that is none", "a step beyond the last", "no generator", "no count of steps"],
 )
 async def test_a_state_that_makes_no_sense_is_left_aside(
     tiny_checkpoints: Path, thread: DeviceThread, strange: dict[str, tuple[object, str]]

@@ -1,0 +1,57 @@
+"""How many steps a job is to run: changed on the event loop while the device thread runs it."""
+
+from dataclasses import dataclass, field
+
+from triptych.v1.job_pb2 import Amendment
+
+
+@dataclass(frozen=True, slots=True)
+class StepScale:
+    """Steps that a job asks for against those that its loop runs: from a given image only the last part of them.
+
+    `asked` steps came out as `looped`.
+    """
+
+    asked: int
+    looped: int
+
+    def loop_steps(self, asked: int) -> int:
+        """Steps of the loop for so many asked for; at least 1."""
+        return max(1, asked * self.looped // self.asked)
+
+    def asked_steps(self, looped: int) -> int:
+        """The least number to ask for that makes the loop run so many."""
+        return -(-looped * self.asked // self.looped)
+
+
+@dataclass
+class Amendments:
+    """Of one call. `step_count` is what each output is to run in all, in the job's own count.
+
+    `done` (steps of the output that runs) and `scale` are the device thread's to write.
+    """
+
+    step_count: int
+    done: int = 0
+    scale: StepScale = field(default=StepScale(1, 1))
+
+    def amend(self, amendment: Amendment) -> int:
+        """Take a change in; returns the new `step_count`.
+
+        To finish now is to end with the step under way: outputs that have not begun then run as many steps.
+        """
+        match amendment.WhichOneof("change"):
+            case "finish_now":
+                self.step_count = min(self.step_count, self.scale.asked_steps(self.done + 1))
+            case "step_count":
+                self.step_count = amendment.step_count
+        return self.step_count
+
+    def begin(self, scale: StepScale, done: int) -> None:
+        """A loop begins, after so many steps that are not run again."""
+        self.scale, self.done = scale, done
+
+    @property
+    def loop_steps(self) -> int:
+        """Steps that the loop is to have run in all."""
+        return self.scale.loop_steps(self.step_count)

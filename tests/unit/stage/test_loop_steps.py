@@ -1,0 +1,183 @@
+"""A loop whose step count changes while it runs: it ends where it is told to, and a checkpoint remembers."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import diffusers
+import pytest
+import torch
+
+from services.denoiser.amendments import Amendments, StepScale
+from services.stage.checkpoint import DENOISE
+from services.stage.device_thread import DeviceThread
+from services.stage.tensors import to_bundle
+from tests.unit.stage.denoising_bench import DenoisingBench, Watching, bits, run, spec
+from triptych.v1.job_pb2 import Amendment, FinishNow
+
+FINISH = Amendment(finish_now=FinishNow())
+SAMPLERS = [
+    ("EulerDiscreteScheduler", {}),
+    ("EulerAncestralDiscreteScheduler", {}),
+    ("DPMSolverMultistepScheduler", {}),
+    ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}),
+    ("UniPCMultistepScheduler", {}),
+    ("DDIMScheduler", {}),
+    ("LCMScheduler", {}),
+]
+
+
+@pytest.fixture
+def thread() -> Iterator[DeviceThread]:
+    torch.set_num_threads(1)
+    thread = DeviceThread("device")
+    thread.start()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def benches(tiny_checkpoints: Path) -> Callable[[str], DenoisingBench]:
+    made: dict[str, DenoisingBench] = {}
+    return lambda name: made.setdefault(name, DenoisingBench(tiny_checkpoints, name))
+
+
+class Amending(Watching):
+    """Amends the job before one of its steps."""
+
+    def __init__(self, amendments: Amendments, at: int, amendment: Amendment, **more: object) -> None:
+        super().__init__("", **more)  # type: ignore[arg-type]
+        self.amendments, self.at, self.amendment = amendments, at, amendment
+        self.counts: list[tuple[int, int]] = []
+
+    def before_step(self) -> None:
+        super().before_step()
+        if self._step == self.at and (not self.counts or self.counts[-1][0] == self.at):
+            self.amendments.amend(self.amendment)
+
+    def after_step(self, step: int, step_count: int) -> None:
+        super().after_step(step, step_count)
+        self.counts.append((step, step_count))
+
+
+def amending(at: int, amendment: Amendment, step_count: int = 8, **more: object) -> Amending:
+    return Amending(Amendments(step_count), at, amendment, **more)
+
+
+async def made(bench: DenoisingBench, thread: DeviceThread, watching: Amending, resume: object = None) -> list[bytes]:
+    work = bench.work(spec(bench.name), watching, resume, watching.amendments)  # type: ignore[arg-type]
+    return bits(await run(thread, work))
+
+
+@pytest.mark.parametrize("name", ["sdxl", "flux", "sd3", "wan"])
+@pytest.mark.parametrize(("at", "step_count"), [(3, 12), (3, 5), (7, 20)])
+async def test_every_family_runs_as_many_steps_as_it_is_told(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread, name: str, at: int, step_count: int
+) -> None:
+    watching = amending(at, Amendment(step_count=step_count))
+    result = await made(benches(name), thread, watching)
+    assert watching.counts[at] == (at, 8)
+    assert watching.counts[at + 1 :] == [(step, step_count) for step in range(at + 1, step_count + 1)]
+    assert result == await made(benches(name), thread, amending(at, Amendment(step_count=step_count)))
+
+
+@pytest.mark.parametrize(("sampler", "options"), SAMPLERS, ids=str)
+@pytest.mark.parametrize("step_count", [6, 12])
+async def test_every_sampler_is_taken_up_again_with_its_new_levels(
+    tiny_checkpoints: Path, thread: DeviceThread, sampler: str, options: dict[str, str], step_count: int
+) -> None:
+    bench = DenoisingBench(tiny_checkpoints, "sdxl")
+    pipeline = bench.model.block(DENOISE).pipeline
+    pipeline.scheduler = getattr(diffusers, sampler).from_config(pipeline.scheduler.config, **options)
+    whole = amending(2, Amendment(step_count=step_count), every_step=True)
+    want = await made(bench, thread, whole)
+    # Whole timesteps and strides may leave room for one step less.
+    assert step_count - 1 <= whole.counts[-1][1] <= step_count
+    assert whole.reasons == []
+    # The captured states are those after each step but the last.
+    state = whole.states[4 - 1]
+    again = Amending(Amendments(step_count), -1, FINISH)
+    assert await made(bench, thread, again, to_bundle(state)) == want
+    assert again.counts == whole.counts[4:]
+
+
+async def test_a_job_amended_while_nobody_ran_it_is_taken_up_amended(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread
+) -> None:
+    """As if the change had come where the checkpoint was made."""
+    bench = benches("wan")
+    want = await made(bench, thread, amending(3, Amendment(step_count=11)))
+    before = amending(-1, FINISH, every_step=True)
+    await made(bench, thread, before)
+    resumed = Amending(Amendments(11), -1, FINISH)
+    assert await made(bench, thread, resumed, to_bundle(before.states[2])) == want
+
+
+@pytest.mark.parametrize("name", ["sdxl", "flux", "wan"])
+@pytest.mark.parametrize("amendment", [FINISH, Amendment(step_count=2)], ids=["now", "fewer than are done"])
+async def test_finishing_ends_with_the_step_under_way(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread, name: str, amendment: Amendment
+) -> None:
+    bench = benches(name)
+    watching = amending(4, amendment)
+    result = await made(bench, thread, watching)
+    assert watching.counts[-1] == (5, 5)
+    assert result != await made(bench, thread, amending(-1, FINISH))
+    assert watching.amendments.step_count == (5 if amendment is FINISH else 2)
+
+
+async def test_the_result_is_the_clean_sample_that_the_sampler_predicts(
+    tiny_checkpoints: Path, thread: DeviceThread
+) -> None:
+    """A step of Euler's to the level 0 ends in its estimate."""
+    bench = DenoisingBench(tiny_checkpoints, "flux")
+    [now] = await made(bench, thread, amending(4, FINISH))
+    before = amending(-1, FINISH, every_step=True)
+    await made(bench, thread, before)
+    pipeline = bench.model.block(DENOISE).pipeline
+    stock = type(pipeline.scheduler).step
+
+    class ToTheEnd(type(pipeline.scheduler)):  # type: ignore[misc]
+        def step(self, *args: object, **more: object) -> object:
+            self.sigmas[self.step_index + 1] = 0.0
+            return stock(self, *args, **more)
+
+    pipeline.scheduler = ToTheEnd.from_config(pipeline.scheduler.config)
+    resumed = amending(-1, FINISH, every_step=True)
+    await made(bench, thread, resumed, to_bundle(before.states[3]))
+    _, end = resumed.states[0]["state.latents"][0]
+    ours = torch.frombuffer(bytearray(now), dtype=torch.float32)
+    torch.testing.assert_close(ours, end.flatten(), atol=1e-5, rtol=1e-4)
+
+
+async def test_a_job_that_did_not_begin_runs_the_stock_levels(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread
+) -> None:
+    bench = benches("sdxl")
+    stock = bits(await run(thread, bench.work(spec("sdxl", step_count=5), Watching())))
+    assert await made(bench, thread, amending(0, Amendment(step_count=5))) == stock
+
+
+async def test_a_sampler_that_cannot_change_starts_again(tiny_checkpoints: Path, thread: DeviceThread) -> None:
+    bench = DenoisingBench(tiny_checkpoints, "sdxl")
+    pipeline = bench.model.block(DENOISE).pipeline
+    pipeline.scheduler = diffusers.HeunDiscreteScheduler.from_config(pipeline.scheduler.config)
+    stock = bits(await run(thread, bench.work(spec("sdxl", step_count=4), Watching())))
+    watching = amending(3, Amendment(step_count=4))
+    assert await made(bench, thread, watching) == stock
+    assert [step for step, _ in watching.counts] == [0, 1, 2, 3, *range(8)]
+
+
+async def test_amended_twice(benches: Callable[[str], DenoisingBench], thread: DeviceThread) -> None:
+    bench = benches("sd3")
+    watching = amending(3, Amendment(step_count=14))
+    watching.before = lambda: watching.amendments.amend(Amendment(step_count=9)) if watching._step == 6 else None  # type: ignore[assignment]
+    await made(bench, thread, watching)
+    assert watching.counts[-1] == (9, 9)
+    assert watching.counts[6] == (6, 14)
+
+
+def test_from_a_given_image_only_the_last_part_of_the_steps_is_run() -> None:
+    assert StepScale(10, 3).loop_steps(20) == 6
+    assert StepScale(10, 10).asked_steps(4) == 4
+    assert StepScale(10, 3).asked_steps(2) == 7
+    assert StepScale(10, 3).loop_steps(7) == 2
