@@ -28,11 +28,13 @@ class StepScale:
 class Amendments:
     """Of one call. `step_count` is what each output is to run in all, in the job's own count.
 
-    `done` (steps of the output that runs) and `scale` are the device thread's to write.
+    `done` (steps of the output that runs), `first` (those of them that an earlier job had run) and `scale` are the
+    device thread's to write.
     """
 
     step_count: int
     done: int = 0
+    first: int = 0
     scale: StepScale = field(default=StepScale(1, 1))
 
     def amend(self, amendment: Amendment) -> int:
@@ -47,9 +49,13 @@ class Amendments:
                 self.step_count = amendment.step_count
         return self.step_count
 
-    def begin(self, scale: StepScale, done: int) -> None:
-        """A loop begins, after so many steps that are not run again."""
-        self.scale, self.done = scale, done
+    def begin(self, scale: StepScale, first: int) -> None:
+        """A loop begins, after so many steps that an earlier job had run."""
+        self.scale, self.done, self.first = scale, first, first
+
+    def fraction(self, step: int, step_count: int) -> float:
+        """How much of an output's work is done after so many of its loop's steps: 0 to 1."""
+        return (step - self.first) / max(1, step_count - self.first)
 
     @property
     def loop_steps(self) -> int:

@@ -9,6 +9,7 @@ import torch
 from services.denoiser.amendments import Amendments
 from services.denoiser.loop_state import LoopState
 from services.denoiser.loop_steps import LoopSteps, StartAgain
+from services.denoiser.refinement import LOOP_LATENTS, Refinement
 from services.denoiser.state_codec import Uncapturable
 from services.denoiser.step_seam import CapturedState, Observer, StepSeam, asked_step_count
 from services.stage.checkpoint import DENOISE
@@ -22,6 +23,7 @@ from triptych.exchange import Bundle
 from triptych.v1.job_pb2 import JobSpec
 
 log = structlog.get_logger()
+LATENTS = "latents"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class DenoiseWork:
     """One output of one job.
 
     `conditioning` are the bundles of the encoder's blocks, in their order; `resume` is the state to go on from, None to
-    begin at the beginning. `amendments` has the step count to run, which may change meanwhile.
+    begin at the beginning. `amendments` has the step count to run, which may change meanwhile. `refined` are latents of
+    another job that have run `refined_step_count` of its steps, to go on from instead of noise.
     """
 
     model: HostedModel
@@ -39,6 +42,8 @@ class DenoiseWork:
     observer: Observer
     amendments: Amendments
     resume: Bundle | None = None
+    refined: Bundle | None = None
+    refined_step_count: int = 0
 
     def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
         """The latents, and the device seconds they took. Raises `Stopped`, and whatever the block raises."""
@@ -66,17 +71,24 @@ class DenoiseWork:
         asked = JobSpec()
         asked.CopyFrom(self.spec)
         asked.step_count = self.amendments.step_count if captured is None else asked_step_count(captured)
-        self._add_seam(fork, generator, asked.step_count, captured)
+        steps = LoopSteps(self.amendments, asked.step_count, laid=asked.step_count)
+        seam = StepSeam(LoopState(fork, generator), self.observer, steps, captured, self._refinement())
+        for loop in list(loops(fork._blocks)):
+            seam.wrap(loop)
         state = hosted.run(fork, values, {**self.model.inputs(asked), "generator": generator})
         outputs = hosted.outputs(state)
         _check_latents(outputs)
+        made = outputs.get(LATENTS, (None, ""))[0]
+        if made is not None and (made.shape != steps.latents.shape or not torch.equal(made, steps.latents)):
+            outputs[LOOP_LATENTS] = (steps.latents, "")
         return outputs
 
-    def _add_seam(self, fork: Any, generator: torch.Generator, asked: int, resume: CapturedState | None) -> None:
-        steps = LoopSteps(self.amendments, asked, laid=asked)
-        seam = StepSeam(LoopState(fork, generator), self.observer, steps, resume)
-        for loop in list(loops(fork._blocks)):
-            seam.wrap(loop)
+    def _refinement(self) -> Refinement | None:
+        if self.refined is None:
+            return None
+        values = from_bundle(self.refined, self.model.device)
+        latents = values.get(LOOP_LATENTS) or values[LATENTS]
+        return Refinement(latents[0], self.refined_step_count, self.spec.seed + self.output_index)
 
     def _values(self) -> dict[str, tuple[Any, str]]:
         values: dict[str, tuple[Any, str]] = {}

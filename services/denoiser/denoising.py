@@ -17,6 +17,7 @@ from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
 from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
+from triptych.errors import Violation, invalid
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
 from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, Conditioning, JobRestartOnly, Latents, Progress
@@ -83,7 +84,7 @@ class Denoising:
         if step == 0:
             return
         outputs = self._request.spec.output_count
-        self._call.fraction = min(1.0, (output_index + step / step_count) / outputs)
+        self._call.fraction = min(1.0, (output_index + self._amendments.fraction(step, step_count)) / outputs)
         progress = Progress(
             stage=STAGE_DENOISE,
             output_index=output_index,
@@ -121,8 +122,25 @@ class Denoising:
         observer = OutputObserver(self, self._loop, self._host.thread, self._config, self._checkpoints, output_index)
         resume = await self._checkpoints.resume(output_index)
         return DenoiseWork(
-            self._model, self._request.spec, output_index, list(bundles), observer, self._amendments, resume
+            self._model,
+            self._request.spec,
+            output_index,
+            list(bundles),
+            observer,
+            self._amendments,
+            resume,
+            refined=await self._refined(output_index),
+            refined_step_count=self._request.refined_step_count,
         )
+
+    async def _refined(self, output_index: int) -> Bundle | None:
+        """The latents to go on from, if the job refines another. Raises LATENTS_GONE."""
+        for latents in self._request.refined_latents:
+            if latents.output_index == output_index:
+                return await self._host.exchange.get(latents.data)
+        if self._request.refined_latents:
+            raise invalid(Violation("refined_latents", f"has none for output {output_index}"))
+        return None
 
     async def _store(self, output_index: int, bundle: Bundle) -> None:
         ref = await self._host.exchange.put("latents", bundle)

@@ -11,6 +11,7 @@ from diffusers import SchedulerMixin
 from services.denoiser.amendments import Amendments, StepScale
 from services.denoiser.clean_estimate import CleanEstimate
 from services.denoiser.noise_levels import Unspreadable, places, respread
+from services.denoiser.refinement import Refinement
 
 log = structlog.get_logger()
 
@@ -39,16 +40,23 @@ class LoopSteps:
     _ending: bool = False
     _blind: bool = False
 
-    def begin(self, pipeline: Any, state: Any) -> None:
+    def begin(self, pipeline: Any, state: Any, refinement: Refinement | None) -> None:
         """Before the first step is run or skipped."""
         self._state = state
-        self.amendments.begin(StepScale(self.asked, len(state.timesteps)), 0)
+        scale = StepScale(self.asked, len(state.timesteps))
+        self.done = refinement.first(scale) if refinement is not None else 0
+        self.amendments.begin(scale, self.done)
         self._estimates = [(each, CleanEstimate(each, self._instead)) for each in _schedulers(pipeline, state)]
 
     def skip(self, done: int, laid: int, *, amended: bool) -> None:
         """So many steps were run elsewhere, and the state is as they left it."""
         self.done = self.amendments.done = done
         self.laid, self.amended = laid, amended
+
+    @property
+    def latents(self) -> Any:
+        """As the loop has them."""
+        return self._state.latents
 
     @property
     def count(self) -> int:

@@ -8,6 +8,7 @@ from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineB
 
 from services.denoiser.loop_state import LoopState
 from services.denoiser.loop_steps import LoopSteps
+from services.denoiser.refinement import Refinement
 from services.denoiser.state_codec import Uncapturable
 
 CapturedState = dict[str, tuple[Any, str]]
@@ -39,12 +40,14 @@ class StepSeam:
     With `resume`, the steps before its own are skipped, no forward of theirs is run, and the state is put back in their
     place: the same block, run again, goes on where the captured one was. Where `steps` are not as many as the stock
     block has laid out, those that are left are run in the call for the first of them, and its later calls do nothing.
+    With `refinement`, the loop begins in the middle, from another job's latents.
     """
 
     loop_state: LoopState
     observer: Observer
     steps: LoopSteps
     resume: CapturedState | None = None
+    refinement: Refinement | None = None
     _capturable: bool = field(default=True)
     _began: bool = field(default=False)
 
@@ -65,8 +68,10 @@ class StepSeam:
         loop.loop_step = loop_step
 
     def _begin(self, state: Any) -> None:
-        self.steps.begin(self.loop_state.pipeline, state)
+        self.steps.begin(self.loop_state.pipeline, state, self.refinement)
         self.loop_state.begin(state)
+        if self.refinement is not None and self.resume is None:
+            self.refinement.begin(self.loop_state.pipeline.scheduler, state, self.steps.done)
         if self.resume is not None:
             self.loop_state.restore(self.resume, state)
             step, laid = _count_of(self.resume, "step"), _count_of(self.resume, "laid_step_count")

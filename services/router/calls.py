@@ -23,13 +23,17 @@ from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
-from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest
+from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, DenoiseFinished, DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import EncodeRequest, StageCall
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceStub
-from triptych.v1.job_pb2 import JobEncoded, JobEvent, StageStarted
+from triptych.v1.job_pb2 import Amendment, JobEncoded, JobEvent, StageStarted
 
 log = structlog.get_logger()
+
+_AMEND_TIMEOUT_S = 5.0
+# The call may be on its way to the worker still.
+_AMEND_RETRY_S = (0.05, 0.2, 0.5, 1.0)
 
 
 @dataclass(eq=False)
@@ -107,6 +111,29 @@ class StageCalls:
             assert call.running is not None
             call.running.cancel()
 
+    async def amend(self, task: Task, rank: float, amendment: Amendment) -> int | None:
+        """Tell the worker that runs the denoise; returns the steps that its outputs will run.
+
+        None if it runs no more, or cannot be told: who runs it next is told from the start.
+        """
+        call = self._calls.get(task)
+        for delay_s in (*_AMEND_RETRY_S, 0.0):
+            if call is None or self._calls.get(task) is not call:
+                return None
+            stage_call = self._stage_call(call)
+            stage_call.rank = rank
+            request = AmendDenoiseRequest(call=stage_call, amendment=amendment)
+            try:
+                stub = DenoiserServiceStub(call.worker.channel)
+                response = await stub.AmendDenoise(request, timeout=_AMEND_TIMEOUT_S)
+                return int(response.step_count)
+            except grpc.aio.AioRpcError as error:
+                call.log.warning("amendment_untold", message=from_rpc_error(error).message)
+                if error.code() is not grpc.StatusCode.NOT_FOUND:
+                    return None
+            await asyncio.sleep(delay_s)
+        return None
+
     def drop_worker(self, worker_id: str) -> None:
         """Give up every call to a worker that is gone."""
         for call in list(self._calls.values()):
@@ -160,6 +187,8 @@ class StageCalls:
             spec=call.job.spec,
             conditioning=call.job.record.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
+            refined_latents=call.job.record.refined_latents,
+            refined_step_count=call.job.record.refined_step_count,
         )
         record = call.job.record
         if record.HasField("checkpoint"):
@@ -198,7 +227,8 @@ class StageCalls:
         spent_s = seconds(finished.device_time)
         _add(call.job.job.denoise_time, spent_s)
         made = call.job.request.output_count - len(call.start.finished_outputs)
-        self._pricing.observe(call.job.spec, Stage.DENOISE, spent_s, made)
+        if not call.job.steps_vary:
+            self._pricing.observe(call.job.spec, Stage.DENOISE, spent_s, made)
         return TaskFinished(call.task, spent_s)
 
     async def _decode(self, call: Call) -> Event:

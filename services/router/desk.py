@@ -6,6 +6,7 @@ from typing import Self
 
 import structlog
 
+from services.router.amend import Amend
 from services.router.config import RouterConfig
 from services.router.downloads import Downloads
 from services.router.driver import Driver
@@ -51,6 +52,7 @@ class Desk:
         self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
         self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records)
+        self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records)
         self.watch = Watch(self.jobs, events, records)
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads)

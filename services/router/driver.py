@@ -9,7 +9,17 @@ import structlog
 
 from services.router.calls import StageCalls
 from services.router.config import RouterConfig
-from services.router.core.actions import Action, AdmitJob, FinishJob, RejectJob, RequeueJob, StartTask, StopTask
+from services.router.core.actions import (
+    Action,
+    AdmitJob,
+    AmendJob,
+    FinishJob,
+    RejectAmendment,
+    RejectJob,
+    RequeueJob,
+    StartTask,
+    StopTask,
+)
 from services.router.core.events import Event, JobCancelRequested, Ticked
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
@@ -81,7 +91,12 @@ class Driver:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case AdmitJob(job_id, verdict) | RejectJob(job_id, verdict):
+            case (
+                AdmitJob(job_id, verdict)
+                | RejectJob(job_id, verdict)
+                | AmendJob(job_id, verdict)
+                | RejectAmendment(job_id, verdict)
+            ):
                 job = self._jobs.get(job_id)
                 if job is not None:
                     job.verdict = verdict

@@ -36,6 +36,9 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
 
     if reason is Reason.STALE_EPOCH:
         return failed(retryable=True, counts=False), Blow.DEPOSED
+    if reason is Reason.LATENTS_GONE and task.stage is Stage.DENOISE:
+        # What the job was to go on from: nothing makes it again.
+        return failed(retryable=False, counts=True), Blow.NONE
     if reason in _INPUT_GONE and task.stage is not Stage.ENCODE:
         return ResultGone(task), Blow.NONE
     if reason in _UNWILLING:

@@ -69,6 +69,12 @@ def _restart_only(job: Job, event: JobEvent) -> None:
     job.restart_only_reason = event.restart_only.reason
 
 
+def _amended(job: Job, event: JobEvent) -> None:
+    job.spec.step_count = event.amended.step_count
+    job.estimate.CopyFrom(event.amended.estimate)
+    job.rank = event.amended.rank
+
+
 def _paused(job: Job, event: JobEvent) -> None:
     job.paused = True
 
@@ -109,6 +115,7 @@ _CHANGES: dict[str, Callable[[Job, JobEvent], None]] = {
     "failed": _failed,
     "cancelled": _cancelled,
     "restart_only": _restart_only,
+    "amended": _amended,
     "paused": _paused,
     "resumed": _resumed,
 }

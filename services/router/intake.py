@@ -2,10 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any, TypeAlias
 
 import structlog
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.router.config import RouterConfig
@@ -25,6 +28,7 @@ from triptych.catalog import Catalog
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
+from triptych.v1.worker_pb2 import ModelProfile
 
 log = structlog.get_logger()
 
@@ -33,6 +37,10 @@ TENANT = "default"
 _MAX_SPEC_BYTES = 3_500_000
 _NO_WORKER_RETRY_S = 2.0
 _NO_ROOM_RETRY_S = 5.0
+
+
+_Pricer: TypeAlias = Callable[[], Coroutine[Any, Any, "Priced"]]
+_Preparer: TypeAlias = Callable[[JobRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +86,40 @@ class Intake:
         check_request_id(request_id)
         if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
             raise refusal
-        digest = blake2b(spec.SerializeToString(deterministic=True), digest_size=32).digest()
+        return await self._once(lambda: self._priced(spec), request_id, digest_of(spec), lambda record: None)
+
+    async def _once(self, priced: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
+        self._check_open()
         key = request_id or new_job_id(time.time())
         while (earlier := self._underway.get(key)) is not None:
             # The same request, at the same time: its answer is this one's, or it left nothing and this one may try.
             await asyncio.wait([earlier])
-        taking = asyncio.get_running_loop().create_task(self._take(spec, request_id, digest))
+        taking = asyncio.get_running_loop().create_task(self._take(priced, request_id, digest, prepare))
         self._underway[key] = taking
         taking.add_done_callback(lambda _: self._underway.pop(key))
         # Whoever awaits it may have gone.
         taking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(taking)
+
+    async def refine(self, refined: JobRecord, spec: JobSpec, encoded: bool, request_id: str, digest: bytes) -> Job:
+        """A new job that goes on from the latents of one that has succeeded, or the one that this request made before.
+
+        `spec` is the old job's with more steps; `encoded`: the old conditioning is there still.
+        """
+        done = refined.job.spec.step_count
+
+        def prepare(record: JobRecord) -> None:
+            record.job.refines_job_id = refined.job.job_id
+            record.refined_latents.extend(refined.latents)
+            record.refined_step_count = done
+            if encoded:
+                record.conditioning.extend(refined.conditioning)
+
+        async def priced() -> Priced:
+            self._check_profile(spec.model)
+            return Priced(spec, self._pricing.tail(spec, done))
+
+        return await self._once(priced, request_id, digest, prepare)
 
     async def judge(self, spec: JobSpec) -> tuple[Estimate, Verdict]:
         """Price and verdict; changes nothing. Raises what is wrong with the spec itself."""
@@ -105,12 +136,12 @@ class Intake:
             why = "The attachments of waiting jobs take all the room there is; try again later."
             raise TriptychError(Reason.QUEUE_FULL, why, retry_after_s=_NO_ROOM_RETRY_S)
 
-    async def _take(self, spec: JobSpec, request_id: str, digest: bytes) -> Job:
+    async def _take(self, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
         known = await self._known(request_id, digest) if request_id else None
         if known is not None:
             return known
-        priced = await self._priced(spec)
-        job = self._admit(priced, request_id, digest)
+        priced = await pricer()
+        job = self._admit(priced, request_id, digest, prepare)
         try:
             await self._recorders.of(job).accept(_queued(job, priced.estimate))
         except Conflict:
@@ -150,18 +181,20 @@ class Intake:
             why = f"no model is called {spec.model[:64]!r}; there are {', '.join(self._catalog.models)}"
             raise TriptychError(Reason.MODEL_UNKNOWN, f"spec.model: {why}", violations=[Violation("spec.model", why)])
         check_deadline(spec, time.time())
-        profile = self._driver.fleet.profile(spec.model)
-        if profile is None:
-            raise TriptychError(
-                Reason.NO_WORKER, f"No worker serves {spec.model} yet.", retry_after_s=_NO_WORKER_RETRY_S
-            )
+        profile = self._check_profile(spec.model)
         if spec.attachments:
             full = await asyncio.to_thread(complete_spec, spec, model, profile)
         else:
             full = complete_spec(spec, model, profile)
         return Priced(full, self._pricing.price(full))
 
-    def _admit(self, priced: Priced, request_id: str, digest: bytes) -> LiveJob:
+    def _check_profile(self, model: str) -> ModelProfile:
+        profile = self._driver.fleet.profile(model)
+        if profile is None:
+            raise TriptychError(Reason.NO_WORKER, f"No worker serves {model} yet.", retry_after_s=_NO_WORKER_RETRY_S)
+        return profile
+
+    def _admit(self, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
         self._check_open()
         self._check_room(priced.spec)
@@ -172,15 +205,16 @@ class Intake:
         record.job.CopyFrom(Job(job_id=request.job_id, tenant=TENANT, state=JobState.JOB_STATE_QUEUED))
         record.job.spec.CopyFrom(without_attachment_data(priced.spec))
         record.job.create_time.CopyFrom(now)
+        prepare(record)
         job = LiveJob(record, priced.spec, request)
         self._jobs.add(job)
-        self._driver.handle(JobSubmitted(request))
+        self._driver.handle(JobSubmitted(request, encoded=bool(record.conditioning)))
         verdict = job.verdict
         assert verdict is not None, "the scheduler judges a job when it is submitted"
         if not verdict.admitted:
             self._jobs.remove(job)
             log.info("job_refused", job_id=job.job_id, model=request.model, reason=verdict.reason, pool=verdict.pool)
-            raise refusal(verdict, priced.estimate)
+            raise refusal(verdict, priced.estimate.seconds.total_s)
         record.job.estimate.CopyFrom(estimate_message(priced.estimate))
         record.job.pool, record.job.rank = verdict.pool, verdict.rank
         log.info("job_admitted", job_id=job.job_id, model=request.model, pool=verdict.pool, rank=verdict.rank)
@@ -193,9 +227,14 @@ class Intake:
         self._jobs.remove(job)
 
 
-def refusal(verdict: Verdict, estimate: Estimate) -> TriptychError:
-    """Admission's no, with its figures."""
-    reason, total_s = Reason[verdict.reason], estimate.seconds.total_s
+def digest_of(asked: Message) -> bytes:
+    """BLAKE2b-256 of what a client asked for."""
+    return blake2b(asked.SerializeToString(deterministic=True), digest_size=32).digest()
+
+
+def refusal(verdict: Verdict, total_s: float) -> TriptychError:
+    """Admission's no to a job of this estimate, with its figures."""
+    reason = Reason[verdict.reason]
     words = {
         Reason.OVERLOADED: "Too much work is ahead of a job of this length; try again later, or a shorter one.",
         Reason.QUEUE_FULL: "The queue is full; try again later.",

@@ -16,6 +16,8 @@ from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents, PriorityClass
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
 RECENT_EVENTS = 128
+# Amendments of a job whose request ids are remembered.
+_KEPT_AMENDMENTS = 16
 
 
 class LiveJob:
@@ -35,6 +37,8 @@ class LiveJob:
         self.verdict: Verdict | None = None
         # Of the last call that failed: what the client is told if the job fails of it.
         self.error: Status | None = None
+        # One change at a time.
+        self.amending = asyncio.Lock()
         self._changed = asyncio.Event()
 
     @property
@@ -52,6 +56,9 @@ class LiveJob:
     def log(self, stored: StoredEvent) -> None:
         """An event is durable: the job is as it says, and watchers may have it."""
         apply(self.record.job, stored.event)
+        if stored.event.HasField("amended"):
+            self.record.amendments.append(stored.event.amended)
+            del self.record.amendments[:-_KEPT_AMENDMENTS]
         self.log_revision = stored.revision
         self.recent.append(stored)
         self.wake()
@@ -87,6 +94,15 @@ class LiveJob:
         kept = [latents for latents in self.record.latents if latents.output_index != output_index]
         del self.record.latents[:]
         self.record.latents.extend(kept)
+
+    def amend(self, spec: JobSpec, request: JobRequest) -> None:
+        """From now on the job is run so; its record follows when the change is durable."""
+        self.spec, self.request = spec, request
+
+    @property
+    def steps_vary(self) -> bool:
+        """Whether its denoise runs other steps than its spec says: what it takes is no measure."""
+        return bool(self.record.amendments or self.record.refined_latents)
 
     def latents(self, output_index: int) -> Latents | None:
         """Where one output's latents lie; None if it has none."""

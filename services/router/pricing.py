@@ -44,11 +44,16 @@ class Pricing:
             model=spec.model,
             width=spec.width,
             height=spec.height,
-            step_count=_steps_run(spec),
+            step_count=steps_run(spec),
             forwards_per_step=2 if spec.guidance > 1.0 and not distilled else 1,
             frame_count=max(1, spec.frame_count),
             output_count=max(1, spec.output_count),
         )
+
+    def tail(self, spec: JobSpec, done: int) -> Estimate:
+        """The price of a job whose outputs have run `done` of its steps. Raises KeyError as `price` does."""
+        left = replace(self.shape(spec), step_count=max(1, steps_run(spec) - steps_run(spec, done)))
+        return self._estimator.estimate(left)
 
     def observe(self, spec: JobSpec, stage: Stage, seconds: float, output_count: int) -> None:
         """Learn from a stage that took `seconds` of device time for so many of the job's outputs."""
@@ -103,9 +108,24 @@ def seconds(duration_: Duration) -> float:
     return float(duration_.seconds) + duration_.nanos / 1e9
 
 
-def _steps_run(spec: JobSpec) -> int:
-    """Steps that the denoiser will run: from a given image only the last `strength` part of them."""
+def amended(estimate: job_pb2.Estimate, spec: JobSpec, step_count: int) -> job_pb2.Estimate:
+    """A job's estimate if it ran another number of steps: as it was told before, and the denoise in proportion."""
+    ratio = steps_run(spec, step_count) / steps_run(spec)
+    denoise_s = seconds(estimate.denoise) * ratio
+    return job_pb2.Estimate(
+        total=duration(seconds(estimate.encode) + denoise_s + seconds(estimate.decode)),
+        encode=estimate.encode,
+        denoise=duration(denoise_s),
+        decode=estimate.decode,
+        forward_count=round(estimate.forward_count * ratio),
+        token_count=estimate.token_count,
+    )
+
+
+def steps_run(spec: JobSpec, step_count: int | None = None) -> int:
+    """Steps that the denoiser will run of so many, or the spec's: from a given image the last `strength` part only."""
+    steps = int(spec.step_count if step_count is None else step_count)
     strength = spec.extra.fields["strength"].number_value if "strength" in spec.extra.fields else 1.0
     if not spec.attachments or not 0.0 < strength < 1.0:
-        return int(spec.step_count)
-    return max(1, int(spec.step_count * strength))
+        return steps
+    return max(1, int(steps * strength))

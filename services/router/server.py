@@ -93,7 +93,8 @@ class RouterServer(RouterServiceServicer):
         return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch)
 
     async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
-        raise NotImplementedError
+        job_id = check_job_id(request.job_id)
+        return pb.AmendJobResponse(job=await self._open.amend.job(job_id, request.amendment, request.request_id))
 
     def WatchFleet(
         self, request: pb.WatchFleetRequest, context: Context

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from services.router.core.actions import (
     Action,
     AdmitJob,
+    AmendJob,
     FinishJob,
+    RejectAmendment,
     RejectJob,
     RequeueJob,
     StartTask,
@@ -13,7 +15,7 @@ from services.router.core.actions import (
     Verdict,
 )
 from services.router.core.config import SchedulerConfig
-from services.router.core.events import Event, JobRestored, JobSubmitted, WorkerSeen
+from services.router.core.events import Event, JobAmendRequested, JobRestored, JobSubmitted, WorkerSeen
 from services.router.core.job import JobRequest, Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 
@@ -123,6 +125,18 @@ class ModelDriver:
                 assert verdict.reason
                 assert verdict.retry_after_s >= 0
                 self.refused[job_id] = verdict
+            case AmendJob(job_id, verdict, worker_id):
+                assert isinstance(event, JobAmendRequested)
+                job = self.jobs[job_id]
+                assert verdict.rank >= job.verdict.rank
+                grows = event.request.seconds.total_s > job.request.seconds.total_s
+                assert grows or verdict.rank == job.verdict.rank
+                assert self.calls.get(Task(job_id, Stage.DENOISE)) == worker_id
+                job.request, job.verdict = event.request, verdict
+            case RejectAmendment(job_id, verdict):
+                assert isinstance(event, JobAmendRequested)
+                assert verdict.reason
+                assert event.request.seconds.total_s > self.jobs[job_id].request.seconds.total_s
             case StartTask():
                 self._start(action)
             case StopTask(task, worker_id):

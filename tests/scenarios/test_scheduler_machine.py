@@ -6,9 +6,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from services.router.core.actions import RejectAmendment
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import (
     Event,
+    JobAmendRequested,
     JobCancelRequested,
     JobSubmitted,
     LatentsReady,
@@ -165,6 +167,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         before = self.driver.jobs[job_id].outcome
         self.driver.send(JobCancelRequested(job_id))
         assert self.driver.jobs[job_id].outcome == (before or "cancelled")
+
+    @precondition(lambda self: self.driver.jobs)
+    @rule(data=st.data(), factor=st.sampled_from([0.0, 0.3, 1.0, 2.0, 40.0]))
+    def amend(self, data: st.DataObject, factor: float) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.driver.jobs)))
+        job, before = self.driver.jobs[job_id], self.driver.scheduler.job(job_id)
+        old = job.request
+        seconds = replace(old.seconds, denoise_s=old.seconds.denoise_s * factor)
+        actions = self.driver.send(JobAmendRequested(replace(old, seconds=seconds)))
+        after = self.driver.scheduler.job(job_id)
+        if before is None:
+            assert actions == []
+            return
+        assert after is not None
+        if isinstance(actions[0], RejectAmendment):
+            assert (after.rank, after.unrun_s, after.pool) == (before.rank, before.unrun_s, before.pool)
+        else:
+            assert after.rank == job.verdict.rank
+            grew = seconds.denoise_s >= old.seconds.denoise_s
+            assert grew == (after.unrun_s >= before.unrun_s) or after.unrun_s == before.unrun_s
 
     @precondition(lambda self: self.driver.jobs)
     @rule(data=st.data(), stage=st.sampled_from(Stage))

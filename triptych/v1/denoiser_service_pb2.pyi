@@ -56,7 +56,7 @@ class AmendDenoiseResponse(_message.Message):
 
     STEP_COUNT_FIELD_NUMBER: _builtins.int
     step_count: _builtins.int
-    """Steps that each output will have run in all."""
+    """Steps that each output that is not done yet will have run in all."""
     def __init__(
         self,
         *,
@@ -101,7 +101,10 @@ class DenoiseRequest(_message.Message):
 
     @_builtins.property
     def refined_latents(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Latents]:
-        """Refinement: finished latents to go on from, one per output, instead of noise."""
+        """Refinement: finished latents to go on from, one per output, instead of noise. They are given the noise of
+        `spec.seed + output_index` again, as much as the step to go on from has. Errors: FAILED_PRECONDITION with reason
+        LATENTS_GONE.
+        """
 
     def __init__(
         self,

@@ -429,11 +429,13 @@ class Amendment(_message.Message):
     STEP_COUNT_FIELD_NUMBER: _builtins.int
     step_count: _builtins.int
     """So many steps in all: fewer or more than the job has. The remaining noise levels are spread anew over the
-    remaining steps.
+    remaining steps. No more than were run already means finish now.
     """
     @_builtins.property
     def finish_now(self) -> Global___FinishNow:
-        """Take what each output has now as its result."""
+        """The output at work ends with the step under way, as the clean sample that the sampler predicts there. Outputs that
+        have not begun run as many steps as it has run; one that waits to begin runs one.
+        """
 
     def __init__(
         self,
@@ -812,16 +814,20 @@ Global___JobRestartOnly: _TypeAlias = JobRestartOnly  # noqa: Y015
 
 @_typing.final
 class JobAmended(_message.Message):
-    """Better-ranked work has the device, and has had it for a second.
-    Taken at the next step. Price and rank are those of the whole job as amended.
-    """
+    """The job runs another number of steps. Price and rank are those of the whole job as amended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AMENDMENT_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     rank: _builtins.float
+    step_count: _builtins.int
+    """Steps in all of each output that was not done yet."""
+    request_id: _builtins.str
+    """Of the call that asked for it."""
     @_builtins.property
     def amendment(self) -> Global___Amendment: ...
     @_builtins.property
@@ -832,10 +838,12 @@ class JobAmended(_message.Message):
         amendment: Global___Amendment | None = ...,
         estimate: Global___Estimate | None = ...,
         rank: _builtins.float = ...,
+        step_count: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "estimate", b"estimate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "estimate", b"estimate", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "estimate", b"estimate", "rank", b"rank", "request_id", b"request_id", "step_count", b"step_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -843,6 +851,8 @@ Global___JobAmended: _TypeAlias = JobAmended  # noqa: Y015
 
 @_typing.final
 class JobPaused(_message.Message):
+    """Better-ranked work has the device, and has had it for a second."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1025,12 +1035,16 @@ class JobRecord(_message.Message):
     CONDITIONING_FIELD_NUMBER: _builtins.int
     LATENTS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    AMENDMENTS_FIELD_NUMBER: _builtins.int
+    REFINED_LATENTS_FIELD_NUMBER: _builtins.int
+    REFINED_STEP_COUNT_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     request_id: _builtins.str
     request_digest: _builtins.bytes
     """BLAKE2b-256 of the submitted spec: the same request id with another payload is refused."""
     epoch: _builtins.int
     """Term of the router that wrote it."""
+    refined_step_count: _builtins.int
     @_builtins.property
     def job(self) -> Global___Job: ...
     @_builtins.property
@@ -1040,6 +1054,14 @@ class JobRecord(_message.Message):
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
         """The newest of the running attempt."""
+
+    @_builtins.property
+    def amendments(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobAmended]:
+        """The newest, so that a repeated call is known; 16 at most."""
+
+    @_builtins.property
+    def refined_latents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latents]:
+        """Of a job that refines another: what it goes on from, and how many steps that has run."""
 
     def __init__(
         self,
@@ -1052,10 +1074,13 @@ class JobRecord(_message.Message):
         conditioning: _abc.Iterable[Global___Conditioning] | None = ...,
         latents: _abc.Iterable[Global___Latents] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
+        amendments: _abc.Iterable[Global___JobAmended] | None = ...,
+        refined_latents: _abc.Iterable[Global___Latents] | None = ...,
+        refined_step_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -343,7 +343,7 @@ class AmendJobRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     request_id: _builtins.str
-    """As in SubmitJobRequest."""
+    """As in SubmitJobRequest; of a job that is not finished, among the job's newest 16 amendments."""
     @_builtins.property
     def amendment(self) -> _job_pb2.Amendment: ...
     def __init__(

@@ -149,8 +149,10 @@ class RouterServiceServicer(object):
     def AmendJob(self, request, context):
         """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
-        kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
-        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+        kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
+        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
+        reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
+        cancelled).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,8 +52,10 @@ class RouterServiceStub:
     AmendJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]
     """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
-    kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
-    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+    kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
+    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
+    reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
+    cancelled).
     """
     EstimateJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]
     """Price and verdict; runs nothing."""
@@ -89,8 +91,10 @@ class RouterServiceAsyncStub(RouterServiceStub):
     AmendJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]  # type: ignore[assignment]
     """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
-    kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
-    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+    kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
+    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
+    reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
+    cancelled).
     """
     EstimateJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]  # type: ignore[assignment]
     """Price and verdict; runs nothing."""
@@ -165,8 +169,10 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_router_service_pb2.AmendJobResponse, _abc.Awaitable[_router_service_pb2.AmendJobResponse]]:
         """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
-        kept latents. Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was),
-        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention), JOB_ENDED (failed or cancelled).
+        kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
+        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
+        reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
+        cancelled).
         """
 
     @_abc_1.abstractmethod

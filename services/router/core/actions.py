@@ -42,6 +42,26 @@ class RejectJob:
 
 
 @dataclass(frozen=True, slots=True)
+class AmendJob:
+    """Make the change durable, tell the worker that denoises the job (None: none does), then answer the client.
+
+    `verdict.rank` is the job's rank from now on.
+    """
+
+    job_id: str
+    verdict: Verdict
+    worker_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectAmendment:
+    """Refuse the change; the job goes on as it was."""
+
+    job_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class StartTask:
     """Call the worker. `attempt` counts starts of the job's denoise, from 1 (an encode names the attempt it is for).
 
@@ -83,4 +103,4 @@ class FinishJob:
     blame: str = ""
 
 
-Action = AdmitJob | RejectJob | StartTask | StopTask | RequeueJob | FinishJob
+Action = AdmitJob | RejectJob | AmendJob | RejectAmendment | StartTask | StopTask | RequeueJob | FinishJob

@@ -12,7 +12,7 @@ from services.router.core.fleet import Fleet, Group
 from services.router.core.job import JobRequest, Stage
 from services.router.core.policy import POLICIES
 from services.router.core.rank import rank_of
-from services.router.core.record import Key
+from services.router.core.record import JobRecord, Key
 
 _RETRY_ROUNDS = 8
 
@@ -34,13 +34,13 @@ class Admission:
     def pool_named(self, name: str) -> PoolConfig | None:
         return next((pool for pool in self._pools if pool.name == name), None)
 
-    def judge(self, request: JobRequest, now: float) -> Verdict:
-        """Admit the job or not, by the state as it is.
+    def judge(self, request: JobRequest, now: float, pool: PoolConfig | None = None) -> Verdict:
+        """Admit the job or not, by the state as it is; to its own pool, or to the given one.
 
         In one state, for one tenant, pool, model and class: if a job is refused for its backlog, its length or its
         deadline, so is every longer one.
         """
-        pool = self.pool_of(request)
+        pool = pool or self.pool_of(request)
         live = sum(worker.info.ready for worker in self._fleet.of_stage(Stage.DENOISE))
         rank = rank_of(self._config, self._book, request, now, live)
         key = (rank, request.job_id, 0)
@@ -60,6 +60,17 @@ class Admission:
             return verdict
         retry_after_s = self._retry_after_s(request, reason, verdict, key)
         return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s)
+
+    def judge_amended(self, job: JobRecord, request: JobRequest, now: float) -> Verdict:
+        """Admit a change of an accepted job or not: `request` is the job as it would be. The book must be without it.
+
+        More work is judged by the total, as if all of it came now, in the job's own pool; its rank gets no better. Less
+        work is always admitted, and keeps its rank.
+        """
+        verdict = self.judge(request, now, self.pool_named(job.pool))
+        if request.seconds.total_s > job.request.seconds.total_s:
+            return replace(verdict, rank=max(job.rank, verdict.rank))
+        return replace(verdict, admitted=True, reason="", retry_after_s=0.0, rank=job.rank)
 
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
         if request.seconds.total_s > pool.max_job_s:

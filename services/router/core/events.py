@@ -12,9 +12,10 @@ from services.router.core.job import JobRequest, Task, WorkerInfo
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A client wants a job run. Answered by `AdmitJob` or `RejectJob`."""
+    """A client wants a job run. Answered by `AdmitJob` or `RejectJob`. `encoded`: its conditioning is there already."""
 
     request: JobRequest
+    encoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ class JobCancelRequested:
     """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled); by nothing if unknown or over."""
 
     job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAmendRequested:
+    """A job is to run another number of steps: `request` is the job as it would be, its price that of all of it.
+
+    Answered by `AmendJob` or `RejectAmendment`; by nothing if the job is unknown or over.
+    """
+
+    request: JobRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,7 @@ Event = (
     JobSubmitted
     | JobRestored
     | JobCancelRequested
+    | JobAmendRequested
     | WorkerSeen
     | WorkerLost
     | TaskProgressed

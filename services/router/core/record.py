@@ -72,6 +72,21 @@ class JobRecord:
         # The denoise too: its call may be open still, about to report, when the last output is decoded.
         return self.denoise.state is TaskState.DONE and all(d.state is TaskState.DONE for d in self.decodes)
 
+    def amend(self, request: JobRequest, rank: float, *, is_long: bool) -> None:
+        """Put another price, and another rank, on the job. What its running denoise has done stays done.
+
+        Outputs that are finished stay so; of the one at work as many seconds are done as before.
+        """
+        old_s, new_s = self.request.seconds.denoise_s, request.seconds.denoise_s
+        self.request, self.rank, self.is_long = request, rank, is_long
+        self.encode.seconds, self.denoise.seconds = request.seconds.encode_s, new_s
+        for decode in self.decodes:
+            decode.seconds = request.seconds.decode_s / len(self.decodes)
+        count = max(1, len(self.targets))
+        whole, part = divmod(self.denoise.fraction * count, 1.0)
+        part = min(1.0, part * old_s / new_s) if new_s > 0 else part
+        self.denoise.fraction = min(1.0, (whole + part) / count)
+
     def task(self, task: Task) -> TaskRecord | None:
         """The record of one of its tasks, None if it has no such task."""
         if task.stage is Stage.DECODE:

@@ -1,12 +1,13 @@
 """The scheduler: events in, actions out, nothing else."""
 
-from services.router.core.actions import Action, AdmitJob, RejectJob, Verdict
+from services.router.core.actions import Action, AdmitJob, AmendJob, RejectAmendment, RejectJob, Verdict
 from services.router.core.admission import Admission
 from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
 from services.router.core.dispatch import Dispatch
 from services.router.core.events import (
     Event,
+    JobAmendRequested,
     JobCancelRequested,
     JobRestored,
     JobSubmitted,
@@ -85,13 +86,16 @@ class Scheduler:
 
     def _apply(self, event: Event) -> list[Action]:
         match event:
-            case JobSubmitted(request):
-                return self._submit(request)
+            case JobSubmitted(request, encoded):
+                return self._submit(request, encoded)
             case JobRestored():
                 return self._restore(event)
             case JobCancelRequested(job_id):
                 job = self._book.jobs.get(job_id)
                 return self._progress.end(job, "cancelled") if job else []
+            case JobAmendRequested(request):
+                job = self._book.jobs.get(request.job_id)
+                return self._amend(job, request) if job else []
             case WorkerSeen(worker):
                 self._fleet.see(worker)
                 return []
@@ -128,16 +132,29 @@ class Scheduler:
         record = job.task(task) if job else None
         return (job, record) if job and record and record.state is TaskState.RUNNING else None
 
-    def _submit(self, request: JobRequest) -> list[Action]:
+    def _submit(self, request: JobRequest, encoded: bool) -> list[Action]:
         if request.job_id in self._book.jobs:
             raise ValueError(f"job {request.job_id} is known already")
         verdict = self._admission.judge(request, self._now)
         if not verdict.admitted:
             return [RejectJob(request.job_id, verdict)]
         job = new_record(request, verdict.rank, self._admission.pool_of(request))
-        self._progress.restore(job, frozenset(), frozenset())
+        self._progress.restore(job, frozenset({Stage.ENCODE} if encoded else ()), frozenset())
         self._book.add(job)
         return [AdmitJob(request.job_id, verdict)]
+
+    def _amend(self, job: JobRecord, request: JobRequest) -> list[Action]:
+        """More work is judged and ranked as if all of it came now; less keeps its rank."""
+        self._book.remove(job)
+        verdict = self._admission.judge_amended(job, request, self._now)
+        if verdict.admitted:
+            pool = self._admission.pool_named(job.pool) or self._admission.pool_of(request)
+            job.amend(request, verdict.rank, is_long=request.seconds.total_s >= pool.long_job_s)
+        self._book.add(job)
+        if not verdict.admitted:
+            return [RejectAmendment(job.job_id, verdict)]
+        runs = job.denoise.state is TaskState.RUNNING and job.denoise.worker_id
+        return [AmendJob(job.job_id, verdict, job.denoise.worker_id if runs else None)]
 
     def _restore(self, event: JobRestored) -> list[Action]:
         request = event.request

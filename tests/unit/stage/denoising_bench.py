@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -78,10 +79,15 @@ class DenoisingBench:
         self._texts: dict[str, Bundle] = {}
 
     def work(
-        self, job: JobSpec, observer: Watching, resume: Bundle | None = None, amendments: Amendments | None = None
+        self,
+        job: JobSpec,
+        observer: Watching,
+        resume: Bundle | None = None,
+        amendments: Amendments | None = None,
+        **more: Any,
     ) -> DenoiseWork:
         amendments = amendments or Amendments(job.step_count)
-        return DenoiseWork(self.model, job, 0, [self._text(job)], observer, amendments, resume)
+        return DenoiseWork(self.model, job, 0, [self._text(job)], observer, amendments, resume, **more)
 
     def _text(self, job: JobSpec) -> Bundle:
         """The job's conditioning, from the stock text block."""

@@ -129,7 +129,7 @@ async def test_the_result_is_the_clean_sample_that_the_sampler_predicts(
     tiny_checkpoints: Path, thread: DeviceThread
 ) -> None:
     """A step of Euler's to the level 0 ends in its estimate."""
-    bench = DenoisingBench(tiny_checkpoints, "flux")
+    bench = DenoisingBench(tiny_checkpoints, "sd3")
     [now] = await made(bench, thread, amending(4, FINISH))
     before = amending(-1, FINISH, every_step=True)
     await made(bench, thread, before)
@@ -181,3 +181,35 @@ def test_from_a_given_image_only_the_last_part_of_the_steps_is_run() -> None:
     assert StepScale(10, 10).asked_steps(4) == 4
     assert StepScale(10, 3).asked_steps(2) == 7
     assert StepScale(10, 3).loop_steps(7) == 2
+
+
+@pytest.mark.parametrize("name", ["sdxl", "flux", "sd3", "wan"])
+async def test_finished_latents_are_refined_by_the_tail(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread, name: str
+) -> None:
+    bench = benches(name)
+    done = await run(thread, bench.work(spec(name), Watching()))
+    more = spec(name, step_count=12)
+    watching = amending(-1, FINISH, 12, every_step=True)
+    refining = bench.work(more, watching, None, watching.amendments, refined=done, refined_step_count=8)
+    refined = bits(await run(thread, refining))
+    assert watching.counts == [(step, 12) for step in range(8, 13)]
+    assert refined != bits(done)
+    # The same job gives the same bits, taken up in its middle too.
+    resume = to_bundle(watching.states[1])
+    again = amending(-1, FINISH, 12)
+    resumed = bench.work(more, again, resume, again.amendments, refined=done, refined_step_count=8)
+    assert bits(await run(thread, resumed)) == refined
+    assert again.counts == [(step, 12) for step in range(10, 13)]
+    assert again.amendments.fraction(10, 12) == 0.5
+
+
+async def test_a_refinement_may_be_amended_too(benches: Callable[[str], DenoisingBench], thread: DeviceThread) -> None:
+    bench = benches("sd3")
+    done = await run(thread, bench.work(spec("sd3"), Watching()))
+    watching = amending(9, Amendment(step_count=15), 12)
+    work = bench.work(
+        spec("sd3", step_count=12), watching, None, watching.amendments, refined=done, refined_step_count=8
+    )
+    await run(thread, work)
+    assert [count for _, count in watching.counts] == [12, 12, 15, 15, 15, 15, 15, 15]
