@@ -11,7 +11,7 @@ from services.denoiser.loop_state import LoopState
 from services.denoiser.loop_steps import LoopSteps, StartAgain
 from services.denoiser.refinement import LOOP_LATENTS, Refinement
 from services.denoiser.state_codec import Uncapturable
-from services.denoiser.step_seam import CapturedState, Observer, StepSeam, asked_step_count
+from services.denoiser.step_seam import Observer, StepSeam, asked_step_count
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.hosted_block import loops
