@@ -1,4 +1,4 @@
-"""`triptych jobs`, `cancel` and `estimate`."""
+"""`triptych jobs`, `amend`, `cancel` and `estimate`."""
 
 import argparse
 from datetime import UTC
@@ -30,6 +30,18 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     cancel = commands.add_parser("cancel", parents=[shared], help="stop jobs for good")
     cancel.add_argument("job", type=words, nargs="+", metavar="JOB")
     cancel.set_defaults(run=run_cancel)
+    amend = commands.add_parser(
+        "amend",
+        parents=[shared],
+        help="change a job: more steps, fewer, or finish now",
+        description="Change a job. More steps for a finished one make a new job that goes on from it.",
+    )
+    amend.add_argument("job", type=words, metavar="JOB")
+    change = amend.add_mutually_exclusive_group(required=True)
+    change.add_argument("--finish-now", action="store_true", help="take what each output has now as its result")
+    change.add_argument("--steps", type=positive, metavar="N", help="run N steps in all")
+    change.add_argument("--more", type=positive, metavar="N", help="run N steps more than it would")
+    amend.set_defaults(run=run_amend)
     estimate = commands.add_parser("estimate", parents=[shared], help="price a job without running it")
     add_request_options(estimate)
     estimate.set_defaults(run=run_estimate)
@@ -67,6 +79,17 @@ async def run_cancel(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
+async def run_amend(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Change a job, and say what has become of it."""
+    async with router(args) as client:
+        before = await client.job(args.job)
+        steps = before.spec.step_count + args.more if args.more else args.steps
+        job = await client.amend(args.job, step_count=steps, finish_now=args.finish_now)
+    terminal.emit(record(job))
+    terminal.say(_amended(before, job, finish_now=args.finish_now))
+    return 0
+
+
 async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print seconds per stage, the pool and the verdict."""
     async with router(args) as client:
@@ -79,6 +102,19 @@ async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.say(f"{'pool':<8} {answer.verdict.pool or '-'}")
     terminal.say(f"{'verdict':<8} {_verdict(answer.verdict)}")
     return 0
+
+
+def _amended(before: job_pb2.Job, job: job_pb2.Job, *, finish_now: bool) -> str:
+    was, steps = before.spec.step_count, job.spec.step_count
+    if job.job_id != before.job_id:
+        price = seconds(estimate_s(job.estimate))
+        return f"{job.job_id}: goes on from {before.job_id}, from step {was} to {steps}, {price} of work"
+    if job.state == job_pb2.JOB_STATE_SUCCEEDED:
+        return f"{job.job_id}: {state_words(job)}, with {steps} steps"
+    if finish_now:
+        return f"{job.job_id}: finishes now, with {steps} of {was} steps"
+    price = f"{seconds(estimate_s(job.estimate))} of work instead of {seconds(estimate_s(before.estimate))}"
+    return f"{job.job_id}: {steps} steps instead of {was}, {price}"
 
 
 def _verdict(verdict: router_service_pb2.Verdict) -> str:

@@ -26,6 +26,9 @@ def sentence(event: job_pb2.JobEvent) -> str:
         return f"output {event.output.index} is ready"
     if kind == "requeued":
         return f"back in the queue: {event.requeued.reason}"
+    if kind == "amended":
+        words = f"{event.amended.step_count} steps, {seconds(estimate_s(event.amended.estimate))} of work in all"
+        return f"finishes now: {words}" if event.amended.amendment.HasField("finish_now") else f"amended: {words}"
     if kind == "restart_only":
         return f"would start again after a crash: {event.restart_only.reason}"
     if kind == "paused":
@@ -65,11 +68,16 @@ def estimate_s(estimate: job_pb2.Estimate) -> float:
 
 
 class Gauge:
-    """How far a job is over all its stages, each weighing what it was estimated to take. 0 to 1, never falling."""
+    """How far a job is over all its stages, each weighing what it was estimated to take.
+
+    0 to 1, falling only when the job begins again or has been given more to do.
+    """
 
     def __init__(self) -> None:
         self.fraction = 0.0
         self.words = "waiting"
+        # The next steps are a part of another whole.
+        self._grown = False
         self._shares = {job_pb2.STAGE_ENCODE: 0.05, job_pb2.STAGE_DENOISE: 0.85, job_pb2.STAGE_DECODE: 0.1}
 
     def take(self, event: job_pb2.JobEvent) -> None:
@@ -78,12 +86,17 @@ class Gauge:
         self.words = sentence(event)
         if kind == "queued" and estimate_s(event.queued.estimate) > 0:
             self._weigh(event.queued.estimate)
+        elif kind == "amended":
+            self._weigh(event.amended.estimate)
+            self._grown = True
         elif kind == "encoded":
             self._reach(self._shares[job_pb2.STAGE_ENCODE])
         elif kind == "stage_started":
             self._reach(self._before(event.stage_started.stage))
         elif kind == "progress":
             stage = event.progress.stage
+            if self._grown and stage == job_pb2.STAGE_DENOISE:
+                self.fraction, self._grown = 0.0, False
             self._reach(self._before(stage) + self._shares.get(stage, 0.0) * event.progress.fraction)
         elif kind == "succeeded":
             self._reach(1.0)

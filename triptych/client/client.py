@@ -146,6 +146,28 @@ class Client:
         """Stop a job for good. One that has ended stays as it is."""
         return (await self._call(self._stub.CancelJob, router_service_pb2.CancelJobRequest(job_id=job_id))).job
 
+    async def amend(
+        self,
+        job_id: str,
+        *,
+        step_count: int | None = None,
+        finish_now: bool = False,
+        request_id: str | None = None,
+    ) -> job_pb2.Job:
+        """Change a job that was accepted: run so many steps in all, or take what it has now. One of the two.
+
+        The job as amended; of a finished one that is to run more steps, the new job that goes on from it.
+        """
+        if finish_now == (step_count is not None):
+            raise ValueError("amend: give either step_count or finish_now")
+        amendment = job_pb2.Amendment(step_count=step_count or 0)
+        if finish_now:
+            amendment = job_pb2.Amendment(finish_now=job_pb2.FinishNow())
+        request = router_service_pb2.AmendJobRequest(
+            job_id=job_id, amendment=amendment, request_id=request_id or uuid.uuid4().hex
+        )
+        return (await self._call(self._stub.AmendJob, request)).job
+
     async def estimate(self, spec: job_pb2.JobSpec) -> router_service_pb2.EstimateJobResponse:
         """What a job would cost, and whether it would be taken now. Nothing runs."""
         return await self._call(self._stub.EstimateJob, router_service_pb2.EstimateJobRequest(spec=spec))

@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = {
     "generate": (["a small red circle", "star.png"], ["star.png: seed"]),
     "submit_and_watch": (["a small red circle", "made"], ["job ", "queued", "made/0.png", "made/1.png", "succeeded"]),
+    "amend": (["made"], ["finished early with ", "made/early.png", "goes on from it", "made/refined.png"]),
     "cancel": ([], ["ended with: cancelled"]),
     "estimate": ([], ["taken", "INVALID_FIELD"]),
     "many_at_once": (["made"], ["4.png", "20.png", "40.png"]),

@@ -19,7 +19,7 @@ from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import Job, JobEvent, JobSpec
+from triptych.v1.job_pb2 import Amendment, FinishNow, Job, JobEvent, JobSpec
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
@@ -163,6 +163,12 @@ class Bench:
 
     async def cancel(self, job_id: str) -> Job:
         return await self._ask(self.stub.CancelJob, pb.CancelJobRequest(job_id=job_id))
+
+    async def amend(self, job_id: str, step_count: int | None = None, request_id: str = "") -> Job:
+        """Run so many steps in all; None: finish now."""
+        amendment = Amendment(finish_now=FinishNow()) if step_count is None else Amendment(step_count=step_count)
+        request = pb.AmendJobRequest(job_id=job_id, amendment=amendment, request_id=request_id)
+        return await self._ask(self.stub.AmendJob, request)
 
     async def job(self, job_id: str) -> Job:
         return await self._ask(self.stub.GetJob, pb.GetJobRequest(job_id=job_id))

@@ -20,7 +20,14 @@ from triptych.rpc import RpcServer
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
-from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
+from triptych.v1.denoiser_service_pb2 import (
+    AmendDenoiseRequest,
+    AmendDenoiseResponse,
+    DenoiseFinished,
+    DenoiseRequest,
+    DenoiseResponse,
+    DenoiseStarted,
+)
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
 from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
@@ -229,12 +236,15 @@ class EncoderPeer(Peer, EncoderServiceServicer):
 
 
 class DenoiserPeer(Peer, DenoiserServiceServicer):
-    """Every step passes the gate; latents are the seed's bytes."""
+    """Every step passes the gate; latents are the seed's bytes. A refined job runs the steps past those it has."""
 
     stage = STAGE_DENOISE
     service = "DenoiserService"
+    amendments: list[AmendDenoiseRequest]
+    _counts: dict[str, int]
 
     def register(self, server: Any) -> None:
+        self.amendments, self._counts = [], {}
         add_DenoiserServiceServicer_to_server(self, server)
 
     async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
@@ -251,22 +261,36 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
             raise
         yield DenoiseResponse(finished=DenoiseFinished(device_time=self.device_time()))
 
+    async def AmendDenoise(self, request: AmendDenoiseRequest, context: Context) -> AmendDenoiseResponse:
+        self.amendments.append(request)
+        job_id = request.call.job_id
+        if job_id not in self._counts:
+            raise TriptychError(Reason.JOB_UNKNOWN, "it does not run here")
+        if request.amendment.HasField("finish_now"):
+            self._counts[job_id] = self.steps[job_id] + 1
+        elif request.HasField("amendment"):
+            self._counts[job_id] = request.amendment.step_count
+        return AmendDenoiseResponse(step_count=self._counts[job_id])
+
     async def _steps(self, request: DenoiseRequest) -> AsyncIterator[DenoiseResponse]:
-        spec = request.spec
+        spec, counts, job_id = request.spec, self._counts, request.call.job_id
+        counts[job_id] = spec.step_count
         for index in range(spec.output_count):
             if index in request.finished_outputs:
                 continue
-            for step in range(1, spec.step_count + 1):
+            step = request.refined_step_count
+            while step < counts[job_id]:
                 await self.gate.pass_through()
-                self.steps[request.call.job_id] += 1
-                fraction = (index * spec.step_count + step) / (spec.output_count * spec.step_count)
+                step += 1
+                self.steps[job_id] += 1
+                fraction = (index * counts[job_id] + step) / (spec.output_count * counts[job_id])
                 yield DenoiseResponse(
                     progress=Progress(
                         stage=STAGE_DENOISE,
                         output_index=index,
                         step=step,
-                        step_count=spec.step_count,
-                        fraction=fraction,
+                        step_count=counts[job_id],
+                        fraction=min(1.0, fraction),
                     )
                 )
             seed = (spec.seed + index).to_bytes(8, "little")
