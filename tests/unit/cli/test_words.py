@@ -111,3 +111,29 @@ def test_where_nothing_can_be_written_is_known_before(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         check_folder(tmp_path / "file" / "new" / "picture.png")
+
+
+def test_a_gauge_follows_a_job_that_is_given_more_to_do() -> None:
+    gauge = Gauge()
+    gauge.take(event(queued=job_pb2.JobQueued(estimate=work(8))))
+    gauge.take(event(progress=job_pb2.Progress(stage=job_pb2.STAGE_DENOISE, step=6, step_count=8, fraction=0.75)))
+    assert gauge.fraction == 0.75
+    more = job_pb2.JobAmended(amendment=job_pb2.Amendment(step_count=24), step_count=24, estimate=work(24))
+    gauge.take(event(amended=more))
+    assert gauge.words == "amended: 24 steps, 24.0 s of work in all"
+    assert gauge.fraction == 0.75
+    gauge.take(event(progress=job_pb2.Progress(stage=job_pb2.STAGE_DENOISE, step=7, step_count=24, fraction=7 / 24)))
+    assert gauge.fraction == 7 / 24
+    now = job_pb2.JobAmended(amendment=job_pb2.Amendment(finish_now=job_pb2.FinishNow()), step_count=8)
+    gauge.take(event(amended=now))
+    assert gauge.words.startswith("finishes now: 8 steps")
+    gauge.take(event(progress=job_pb2.Progress(stage=job_pb2.STAGE_DENOISE, step=8, step_count=8, fraction=1.0)))
+    assert gauge.fraction == 1.0
+
+
+def event(**kind: object) -> job_pb2.JobEvent:
+    return job_pb2.JobEvent(**kind)  # type: ignore[arg-type]
+
+
+def work(denoise_s: int) -> job_pb2.Estimate:
+    return job_pb2.Estimate(total=Duration(seconds=denoise_s), denoise=Duration(seconds=denoise_s))
