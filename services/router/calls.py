@@ -170,7 +170,7 @@ class StageCalls:
     async def _encode(self, call: Call) -> Event:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_ENCODE))
         stub = EncoderServiceStub(call.worker.channel)
-        request = EncodeRequest(call=self._stage_call(call), spec=call.job.spec)
+        request = EncodeRequest(call=self._stage_call(call), spec=call.job.stage_spec)
         response = await stub.Encode(request, timeout=self._config.encode_timeout_s)
         record, spent_s = call.job.record, seconds(response.device_time)
         del record.conditioning[:]
@@ -184,7 +184,7 @@ class StageCalls:
     async def _denoise(self, call: Call) -> Event:
         request = DenoiseRequest(
             call=self._stage_call(call),
-            spec=call.job.spec,
+            spec=call.job.stage_spec,
             conditioning=call.job.record.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
             refined_latents=call.job.record.refined_latents,
@@ -235,7 +235,7 @@ class StageCalls:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_DECODE))
         request = DecodeRequest(
             call=self._stage_call(call),
-            spec=call.job.spec,
+            spec=call.job.stage_spec,
             latents=call.job.latents(call.task.output_index),
             conditioning=call.job.record.conditioning,
         )

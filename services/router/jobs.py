@@ -100,6 +100,16 @@ class LiveJob:
         self.spec, self.request = spec, request
 
     @property
+    def stage_spec(self) -> JobSpec:
+        """As workers get it: a job that refines another has no pictures, only what was made of them."""
+        if not self.record.refined_latents:
+            return self.spec
+        bare = JobSpec()
+        bare.CopyFrom(self.spec)
+        del bare.attachments[:]
+        return bare
+
+    @property
     def steps_vary(self) -> bool:
         """Whether its denoise runs other steps than its spec says: what it takes is no measure."""
         return bool(self.record.amendments or self.record.refined_latents)

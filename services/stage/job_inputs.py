@@ -47,9 +47,6 @@ def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
     }
     for index, attachment in enumerate(spec.attachments):
         name, mode = _ATTACHMENT_INPUTS[attachment.role]
-        if not attachment.data:
-            # Of a job that refines another: what the encoder made of the picture is kept, the picture is not.
-            continue
         inputs[name] = _picture(index, attachment, mode)
     for name, value in MessageToDict(spec.extra).items():
         if name in params:

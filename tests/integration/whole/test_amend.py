@@ -1,13 +1,16 @@
 """Jobs amended in a real suite: through the router to the denoiser, over its death, and once they are finished."""
 
+import io
+
 import numpy as np
+from PIL import Image
 
 from tests.integration.whole.jobs import events_of, job, kind_of
 from tests.integration.whole.test_life import finished, reached
 from tests.stock import frames_of
 from tests.suite import RunningSuite
 from triptych.client import Client
-from triptych.v1.job_pb2 import JOB_STATE_SUCCEEDED
+from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, JOB_STATE_SUCCEEDED, Attachment
 
 
 async def test_an_early_end_and_a_refinement(client: Client) -> None:
@@ -28,6 +31,19 @@ async def test_an_early_end_and_a_refinement(client: Client) -> None:
     log = await events_of(client, refined.job_id)
     assert kind_of(log[-1]) == "succeeded"
     assert not np.array_equal(frames_of((await client.download(refined.job_id)).data), early)
+
+
+async def test_from_a_picture_that_is_not_kept(client: Client) -> None:
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 80).convert("RGB").save(file, "PNG")
+    start = Attachment(role=ATTACHMENT_ROLE_IMAGE, media_type="image/png", data=file.getvalue())
+    accepted = await client.submit(job("sdxl", step_count=6, attachments=[start], extra={"strength": 0.5}))
+    await events_of(client, accepted.job_id)
+    refined = await client.amend(accepted.job_id, step_count=10)
+    log = await events_of(client, refined.job_id)
+    assert kind_of(log[-1]) == "succeeded"
+    # Three of the first job's steps were run, and five of the second's would be.
+    assert [each.progress.step for each in log if kind_of(each) == "progress"][-2:] == [4, 5]
 
 
 async def test_a_change_outlives_the_denoiser(client: Client, tiny_suite: RunningSuite) -> None:
