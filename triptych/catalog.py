@@ -48,10 +48,12 @@ class Cost:
 
     A denoise forward costs `forward_s + tokens / 1000 × tflop_per_ktoken / effective_tflops` seconds, `encode_s` is
     the text encoding, decoding costs `decode_s_per_megapixel` per 10⁶ pixels and frame, `load_s` is a cold start.
+    Of a model whose `tflop_per_ktoken` is not given a worker counts the operations; where `effective_tflops` is not
+    given, each worker's own measurement of its device holds.
     """
 
-    tflop_per_ktoken: float = 20.0
-    effective_tflops: float = 450.0
+    tflop_per_ktoken: float | None = None
+    effective_tflops: float | None = None
     forward_s: float = 0.0
     encode_s: float = 0.05
     decode_s_per_megapixel: float = 0.3

@@ -52,6 +52,11 @@ class Call:
         return self.start.task
 
     @property
+    def device(self) -> str:
+        """The worker's device, as its heartbeat names it."""
+        return self.worker.heartbeat.device
+
+    @property
     def log(self) -> Any:
         """A logger that knows the call. Not by context: reports run the scheduler, which acts on other jobs too."""
         return log.bind(job_id=self.task.job_id, stage=self.task.stage.value, worker=self.worker.worker_id)
@@ -178,7 +183,7 @@ class StageCalls:
         _add(record.job.encode_time, spent_s)
         call.recorder.write(call.event(encoded=JobEncoded(cached=response.cached)))
         if not response.cached:
-            self._pricing.observe(call.job.spec, Stage.ENCODE, spent_s, call.job.request.output_count)
+            self._pricing.observe(call.job.spec, Stage.ENCODE, call.device, spent_s)
         return TaskFinished(call.task, spent_s)
 
     async def _denoise(self, call: Call) -> Event:
@@ -228,7 +233,7 @@ class StageCalls:
         _add(call.job.job.denoise_time, spent_s)
         made = call.job.request.output_count - len(call.start.finished_outputs)
         if not call.job.steps_vary:
-            self._pricing.observe(call.job.spec, Stage.DENOISE, spent_s, made)
+            self._pricing.observe_denoise(call.job.spec, call.device, spent_s, made, finished.measurements)
         return TaskFinished(call.task, spent_s)
 
     async def _decode(self, call: Call) -> Event:
@@ -244,7 +249,7 @@ class StageCalls:
         spent_s = seconds(response.device_time)
         _add(call.job.job.decode_time, spent_s)
         call.recorder.write(call.event(output=response.output))
-        self._pricing.observe(call.job.spec, Stage.DECODE, spent_s, 1)
+        self._pricing.observe(call.job.spec, Stage.DECODE, call.device, spent_s)
         return TaskFinished(call.task, spent_s)
 
     async def _end_of(self, call: Call, rpc_error: grpc.aio.AioRpcError) -> Event | None:

@@ -10,6 +10,7 @@ from services.router.amend import Amend
 from services.router.config import RouterConfig
 from services.router.downloads import Downloads
 from services.router.driver import Driver
+from services.router.estimates import Estimates
 from services.router.events import EventStore
 from services.router.intake import Intake
 from services.router.jobs import JobTable
@@ -48,6 +49,7 @@ class Desk:
         self._config = config
         events, records = EventStore(exchange), JobStore(exchange)
         pricing = Pricing(catalog)
+        self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
         self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
@@ -58,9 +60,12 @@ class Desk:
         self.downloads = Downloads(exchange, config.max_downloads)
         self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver)
         self._listening: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        await self._estimates.restore()
         await self._restore.run()
+        self._saving = asyncio.create_task(self._estimates.run())
         self._listening = asyncio.create_task(self._listen())
         return self
 
@@ -68,9 +73,11 @@ class Desk:
         await self.driver.drain(0.0)
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+        for task in (self._listening, self._saving):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        await self._estimates.save()
         await self.driver.fleet.close()
 
     async def _listen(self) -> None:

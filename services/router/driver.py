@@ -54,7 +54,7 @@ class Driver:
     ) -> None:
         self.draining = False
         self.scheduler = Scheduler(config.scheduler)
-        self.fleet = Fleet(config.worker_timeout_s, self.handle, self._drop_worker, pricing.learn)
+        self.fleet = Fleet(config.worker_timeout_s, self.handle, self._drop_worker, pricing.learn, pricing.hear)
         self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
         self._jobs = jobs
         self._recorders = recorders

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
@@ -13,8 +14,10 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.aio.client import Client
 
+from services.router.core.estimator import Serving
 from services.router.core.events import Event, WorkerLost, WorkerSeen
-from services.router.core.job import WorkerInfo
+from services.router.core.job import Stage, WorkerInfo
+from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from triptych.rpc import open_channel
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
@@ -62,8 +65,8 @@ class KnownWorker:
 class Fleet:
     """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone.
 
-    `on_lost` is called before that report, so that calls to the worker are given up first, and `on_profile` when a
-    worker tells something new of a model.
+    `on_lost` is called before that report, so that calls to the worker are given up first, `on_profile` when a worker
+    tells something new of a model, and `on_models` when it tells something new of how it serves its models.
     """
 
     def __init__(
@@ -72,11 +75,13 @@ class Fleet:
         report: Callable[[Event], None],
         on_lost: Callable[[str], None],
         on_profile: Callable[[ModelProfile], None],
+        on_models: Callable[[WorkerHeartbeat], None] = lambda _: None,
     ) -> None:
         self._timeout_s = timeout_s
         self._report = report
         self._on_lost = on_lost
         self._on_profile = on_profile
+        self._on_models = on_models
         self._workers: dict[str, KnownWorker] = {}
         # Kept when the last worker that serves a model is gone.
         self._profiles: dict[str, ModelProfile] = {}
@@ -91,6 +96,19 @@ class Fleet:
     def profile(self, model: str) -> ModelProfile | None:
         """What workers told of a model; None if none has yet."""
         return self._profiles.get(model)
+
+    def serving(self, model: str) -> Serving:
+        """Who serves a model now."""
+        devices: dict[Stage, Counter[str]] = {stage: Counter() for stage in Stage}
+        hot: set[Stage] = set()
+        for known in self:
+            info = known.info()
+            if info.ready and model in info.models:
+                devices[info.stage][device_kind(known.heartbeat.device)] += 1
+                if model in info.resident:
+                    hot.add(info.stage)
+        cold = frozenset(stage for stage, kinds in devices.items() if kinds and stage not in hot)
+        return Serving(devices, cold)
 
     async def run(self, client: Client) -> None:
         """Listen for heartbeats and miss them, until cancelled."""
@@ -124,6 +142,7 @@ class Fleet:
         if known is not None and _restarted(known.heartbeat, beat):
             self.lose(beat.worker_id, "it was started anew")
             known = None
+        is_news = known is None or known.heartbeat.models != beat.models
         if known is None:
             known = KnownWorker(beat, monotonic(), open_channel(beat.address))
             self._workers[beat.worker_id] = known
@@ -132,6 +151,8 @@ class Fleet:
             known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
         for model in beat.models:
             self._learn(model.profile)
+        if is_news:
+            self._on_models(beat)
         self._tell(known)
 
     def shun(self, worker_id: str) -> None:

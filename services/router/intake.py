@@ -117,7 +117,7 @@ class Intake:
 
         async def priced() -> Priced:
             self._check_profile(spec.model)
-            return Priced(spec, self._pricing.tail(spec, done))
+            return Priced(spec, self._pricing.tail(spec, done, self._driver.fleet.serving(spec.model)))
 
         return await self._once(priced, request_id, digest, prepare)
 
@@ -186,7 +186,7 @@ class Intake:
             full = await asyncio.to_thread(complete_spec, spec, model, profile)
         else:
             full = complete_spec(spec, model, profile)
-        return Priced(full, self._pricing.price(full))
+        return Priced(full, self._pricing.price(full, self._driver.fleet.serving(full.model)))
 
     def _check_profile(self, model: str) -> ModelProfile:
         profile = self._driver.fleet.profile(model)

@@ -31,7 +31,7 @@ class JobStore:
     """The records, and two things beside them: complete specs, and claims.
 
     Keys: `job.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any), `request.<tenant>.<id>`
-    (which job a request made).
+    (which job a request made). `estimates` is the estimator's (see `Estimates`).
     Every method raises ExchangeUnavailable; every write durable.Conflict and StoreFull too.
     """
 

@@ -141,24 +141,62 @@ class ModelProfile(_message.Message):
 Global___ModelProfile: _TypeAlias = ModelProfile  # noqa: Y015
 
 @_typing.final
+class ForwardCost(_message.Message):
+    """What one forward of a model's denoising network costs at some size, counted without running it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TFLOP_FIELD_NUMBER: _builtins.int
+    token_count: _builtins.int
+    """Sequence length."""
+    tflop: _builtins.float
+    """10¹² floating point operations, of one sample."""
+    def __init__(
+        self,
+        *,
+        token_count: _builtins.int = ...,
+        tflop: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tflop", b"tflop", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardCost: _TypeAlias = ForwardCost  # noqa: Y015
+
+@_typing.final
 class WorkerModel(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROFILE_FIELD_NUMBER: _builtins.int
     RESIDENT_FIELD_NUMBER: _builtins.int
+    LOAD_TIME_FIELD_NUMBER: _builtins.int
+    FORWARD_COSTS_FIELD_NUMBER: _builtins.int
     resident: _builtins.bool
     """In memory now."""
     @_builtins.property
     def profile(self) -> Global___ModelProfile: ...
+    @_builtins.property
+    def load_time(self) -> _duration_pb2.Duration:
+        """What it took to get this stage into memory; unset if it has not been."""
+
+    @_builtins.property
+    def forward_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForwardCost]:
+        """Of a denoiser: at a few sizes. Empty if it could not be counted."""
+
     def __init__(
         self,
         *,
         profile: Global___ModelProfile | None = ...,
         resident: _builtins.bool = ...,
+        load_time: _duration_pb2.Duration | None = ...,
+        forward_costs: _abc.Iterable[Global___ForwardCost] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["profile", b"profile"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load_time", b"load_time", "profile", b"profile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["profile", b"profile", "resident", b"resident"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forward_costs", b"forward_costs", "load_time", b"load_time", "profile", b"profile", "resident", b"resident"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -311,6 +349,7 @@ class WorkerHeartbeat(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     INTERVAL_FIELD_NUMBER: _builtins.int
+    DEVICE_TFLOPS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
@@ -324,6 +363,8 @@ class WorkerHeartbeat(_message.Message):
     numerics_id: _builtins.str
     """Equal ids compute equal bits: device, dtypes, builds, threads."""
     max_active_jobs: _builtins.int
+    device_tflops: _builtins.float
+    """10¹² floating point operations a second that models may get out of the device, roughly; 0: not measured."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -354,10 +395,11 @@ class WorkerHeartbeat(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         cache: Global___CacheStats | None = ...,
         interval: _duration_pb2.Duration | None = ...,
+        device_tflops: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "interval", b"interval", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "models", b"models", "numerics_id", b"numerics_id", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "models", b"models", "numerics_id", b"numerics_id", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,14 +1,35 @@
-"""Estimates: the prior of a model's price, times what measurements have taught."""
+"""Estimates: each model's price law, corrected by what its calls took, on each kind of device."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import exp, inf, log
-from typing import Protocol
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, Protocol
 
+from services.router.core.curve import Curve
 from services.router.core.job import Stage, StageSeconds
-from services.router.core.price import JobShape, ModelCost
+from services.router.core.passes import Passes
+from services.router.core.price import H100_TFLOPS, JobShape, ModelCost
+from services.router.core.quadratic import Quadratic
 
-_MAX_LOG_RATIO = log(1e4)
+STATE_VERSION = 1
+_MAX_CURVES = 512
+_MAX_DEVICES = 256
+_KEPT_ERRORS = 64
+
+Devices = Mapping[str, int]
+"""How many workers run on each kind of device."""
+
+NO_DEVICES: Devices = {"": 1}
+"""Stands for workers of which nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Who serves a model: by stage the devices of its workers. Of `cold` stages no worker has it in memory."""
+
+    devices: Mapping[Stage, Devices] = field(default_factory=dict)
+    cold: frozenset[Stage] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,105 +43,210 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A measured stage: `seconds` of device time for all of `shape` (of a decode: with the outputs that it decoded)."""
+    """A measurement: `calls` calls of one `size` took `seconds` of device time together.
 
-    shape: JobShape
+    A call is the encode of a job, a forward of the denoising network over `batch` samples, the decode of an output;
+    `ModelCost.size` says what its size is.
+    """
+
+    model: str
     stage: Stage
+    device: str
+    size: int
     seconds: float
+    calls: int = 1
+    batch: int = 1
 
 
 class Estimator(Protocol):
     """Prices jobs and learns from what they took. No I/O."""
 
-    def estimate(self, shape: JobShape) -> Estimate:
-        """The price. Raises `KeyError` for an unknown model."""
+    def estimate(self, shape: JobShape, serving: Serving) -> Estimate:
+        """The price on these workers. Raises `KeyError` for an unknown model."""
 
     def observe(self, sample: Sample) -> None:
-        """Learn from a measured stage. Raises `KeyError` for an unknown model."""
+        """Learn from measured calls. Raises `KeyError` for an unknown model."""
 
 
-@dataclass(slots=True)
-class Scale:
-    """How measured seconds compare with the prior's: the geometric mean of their ratio.
+class _Kind(NamedTuple):
+    """Calls whose times follow one curve."""
 
-    The prior counts as `prior_weight` measurements of ratio 1. At most `history` measurements count, later ones more.
+    model: str
+    stage: Stage
+    device: str
+    batch: int
+
+
+class CurveEstimator:
+    """A curve for each kind of call: model, stage, device and batch. The `_MAX_CURVES` measured last are kept.
+
+    What was learnt of a model is kept while its cost is not known, or becomes another.
     """
 
-    prior_weight: float
-    history: int
-    log_sum: float = 0.0
-    count: int = 0
-
-    @property
-    def factor(self) -> float:
-        """What to multiply the prior with."""
-        return exp(self.log_sum / (self.prior_weight + self.count))
-
-    def add(self, ratio: float) -> None:
-        """Take in measured / prior; a single one moves the mean no further than a factor of 10⁴ would."""
-        if self.count == self.history:
-            self.log_sum *= 1.0 - 1.0 / self.history
-        else:
-            self.count += 1
-        self.log_sum += max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, log(ratio)))
-
-
-class ScaledEstimator:
-    """The prior, with one learnt scale a model and stage. Holds as many scales as there are models, times three."""
-
-    def __init__(self, costs: Mapping[str, ModelCost], *, prior_weight: float = 1.0, history: int = 64) -> None:
-        self._costs = dict(costs)
-        self._prior_weight = prior_weight
-        self._history = history
-        self._scales: dict[tuple[str, Stage], Scale] = {}
+    def __init__(self, costs: Mapping[str, ModelCost] | None = None) -> None:
+        self._costs = dict(costs or {})
+        self._device_tflops: dict[str, float] = {}
+        self._curves: dict[_Kind, Curve] = {}
+        self._loads: dict[_Kind, Curve] = {}
+        self._errors: dict[tuple[str, Stage], deque[float]] = {}
+        self.passes = Passes()
 
     def set_cost(self, model: str, cost: ModelCost) -> None:
-        """Add a model, or replace its prior and forget what was learnt against the old one."""
-        if self._costs.get(model) != cost:
-            self._costs[model] = cost
-            for stage in Stage:
-                self._scales.pop((model, stage), None)
+        """Add a model, or replace its prior. On another token grid, what its forwards took says nothing any more."""
+        known = self._costs.get(model)
+        if known == cost:
+            return
+        self._costs[model] = cost
+        if known is not None and known.grid != cost.grid:
+            for kind in [kind for kind in self._curves if kind.model == model and kind.stage is Stage.DENOISE]:
+                del self._curves[kind]
+        self._renew(lambda kind: kind.model == model)
 
-    def estimate(self, shape: JobShape) -> Estimate:
-        """The price. Raises `KeyError` for an unknown model."""
-        seconds = [self._prior_s(shape, stage) * self._scale(shape.model, stage).factor for stage in Stage]
-        return Estimate(StageSeconds(*seconds), shape.forward_count, self._costs[shape.model].tokens(shape))
+    def size(self, shape: JobShape, stage: Stage) -> int:
+        """What the time of such a call goes by. Raises `KeyError` for an unknown model."""
+        return self._costs[shape.model].size(shape, stage)
+
+    def set_speed(self, device: str, tflops: float) -> None:
+        """What a kind of device does, for models whose cost does not say. Those told of last are kept."""
+        if tflops > 0.0 and self._device_tflops.get(device) != tflops:
+            self._device_tflops.pop(device, None)
+            self._device_tflops[device] = tflops
+            while len(self._device_tflops) > _MAX_DEVICES:
+                del self._device_tflops[next(iter(self._device_tflops))]
+            self._renew(lambda kind: kind.device == device)
+
+    def estimate(self, shape: JobShape, serving: Serving) -> Estimate:
+        """The price: of each stage, what a job takes one worker on the average, if all these share the work.
+
+        Where there is no worker, what the prior says. Raises `KeyError` for an unknown model.
+        """
+        seconds = []
+        for stage in Stage:
+            devices = serving.devices.get(stage) or NO_DEVICES
+            loading_s = self.load_s(shape.model, stage, devices) if stage in serving.cold else 0.0
+            seconds.append(loading_s + self.stage_s(shape, stage, devices))
+        forwards = shape.step_count * shape.output_count * self.passes.of(shape).per_step
+        return Estimate(StageSeconds(*seconds), max(1, round(forwards)), self._costs[shape.model].tokens(shape))
+
+    def stage_s(self, shape: JobShape, stage: Stage, devices: Devices) -> float:
+        """Seconds of one stage: the harmonic mean over the workers, each as fast as its device.
+
+        So that a backlog of so many such seconds, over so many workers, is gone when it says.
+        """
+        each = [(count, self._device_s(shape, stage, device)) for device, count in devices.items()]
+        if any(seconds <= 0.0 for _, seconds in each):
+            return 0.0
+        return sum(count for count, _ in each) / sum(count / seconds for count, seconds in each)
+
+    def load_s(self, model: str, stage: Stage, devices: Devices) -> float:
+        """Seconds to load a stage of a model, the mean over the workers. Raises `KeyError` for an unknown model."""
+        each = [(count, self._load(_Kind(model, stage, device, 1)).at(0)) for device, count in devices.items()]
+        return sum(count * seconds for count, seconds in each) / max(1, sum(count for count, _ in each))
 
     def observe(self, sample: Sample) -> None:
-        """Learn from a measured stage. One without time, or without a prior, teaches nothing.
+        """Learn from measured calls; what makes no sense teaches nothing. Raises `KeyError` for an unknown model."""
+        if sample.calls < 1 or sample.batch < 1 or not sample.seconds > 0.0:
+            return
+        kind = _Kind(sample.model, sample.stage, sample.device, sample.batch)
+        curve = self._curves.pop(kind, None) or Curve(self._prior(kind))
+        seconds = sample.seconds / sample.calls
+        errors = self._errors.setdefault((sample.model, sample.stage), deque(maxlen=_KEPT_ERRORS))
+        errors.append(abs(curve.at(sample.size) - seconds) / seconds)
+        curve.observe(sample.size, seconds)
+        _keep(self._curves, kind, curve)
 
-        Raises `KeyError` for an unknown model.
-        """
-        prior_s = self._prior_s(sample.shape, sample.stage)
-        if prior_s > 0 and 0 < sample.seconds < inf:
-            scale = self._scale(sample.shape.model, sample.stage)
-            scale.add(sample.seconds / prior_s)
-            self._scales[sample.shape.model, sample.stage] = scale
+    def observe_load(self, model: str, stage: Stage, device: str, seconds: float) -> None:
+        """Learn how long it took to load a stage of a model. Raises `KeyError` for an unknown model."""
+        kind = _Kind(model, stage, device, 1)
+        curve = self._loads.pop(kind, None) or Curve(Quadratic(self._costs[model].load_s))
+        curve.observe(0, seconds)
+        _keep(self._loads, kind, curve)
 
-    def state(self) -> dict[str, dict[str, tuple[float, int]]]:
-        """What was learnt, as plain values by model and stage: the sum of log ratios and their number."""
-        learnt: dict[str, dict[str, tuple[float, int]]] = {}
-        for (model, stage), scale in self._scales.items():
-            learnt.setdefault(model, {})[stage.value] = (scale.log_sum, scale.count)
-        return learnt
+    def error(self, model: str, stage: Stage) -> float | None:
+        """The median relative error of what was foretold of the last calls; None before the first."""
+        errors = self._errors.get((model, stage))
+        return median(errors) if errors else None
 
-    def restore(self, state: Mapping[str, Mapping[str, tuple[float, int]]]) -> None:
-        """Take up what an earlier estimator had learnt; models that are not known are left out."""
-        for model, stages in state.items():
-            if model in self._costs:
-                for stage, (log_sum, count) in stages.items():
-                    scale = Scale(self._prior_weight, self._history, log_sum, min(count, self._history))
-                    self._scales[model, Stage(stage)] = scale
+    def state(self) -> dict[str, Any]:
+        """What was learnt, as plain values for JSON."""
+        return {
+            "version": STATE_VERSION,
+            "curves": [[*_names(kind), curve.state()] for kind, curve in self._curves.items()],
+            "loads": [[*_names(kind), curve.state()] for kind, curve in self._loads.items()],
+            "passes": self.passes.state(),
+        }
 
-    def _prior_s(self, shape: JobShape, stage: Stage) -> float:
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what an earlier estimator had learnt. Raises `ValueError` if that cannot be read."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"estimates of version {state.get('version')!r}; this router knows {STATE_VERSION}")
+        try:
+            curves = dict(_read(state["curves"]))
+            loads = dict(_read(state["loads"]))
+            self.passes.restore(state["passes"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"estimates that cannot be read: {error!r}") from error
+        self._curves, self._loads = curves, loads
+        self._renew(lambda _: True)
+
+    def _device_s(self, shape: JobShape, stage: Stage, device: str) -> float:
         cost = self._costs[shape.model]
+        size = cost.size(shape, stage)
         match stage:
             case Stage.ENCODE:
-                return cost.encode_s
+                return self._curve(_Kind(shape.model, stage, device, 1)).at(size)
             case Stage.DENOISE:
-                return cost.denoise_s(shape)
+                passes = self.passes.of(shape)
+                forward_s = self._curve(_Kind(shape.model, stage, device, passes.batch)).at(size)
+                return shape.step_count * shape.output_count * passes.per_step * forward_s
             case Stage.DECODE:
-                return cost.decode_s(shape)
+                return shape.output_count * self._curve(_Kind(shape.model, stage, device, 1)).at(size)
 
-    def _scale(self, model: str, stage: Stage) -> Scale:
-        return self._scales.get((model, stage)) or Scale(self._prior_weight, self._history)
+    def _curve(self, kind: _Kind) -> Curve:
+        return self._curves.get(kind) or Curve(self._prior(kind))
+
+    def _load(self, kind: _Kind) -> Curve:
+        return self._loads.get(kind) or Curve(Quadratic(self._costs[kind.model].load_s))
+
+    def _prior(self, kind: _Kind) -> Quadratic:
+        """Of a batch: as many times what one sample takes, as far as that is known."""
+        cost = self._costs[kind.model]
+        alone = self._curves.get(kind._replace(batch=1))
+        if kind.batch > 1 and alone is not None and alone.is_learnt:
+            return alone.law.scaled(kind.batch)
+        return cost.law(kind.stage, self._device_tflops.get(kind.device, H100_TFLOPS)).scaled(kind.batch)
+
+    def _renew(self, is_changed: "_Choice") -> None:
+        """Give the curves of these kinds, of which the cost is known, their priors anew."""
+        for kind in sorted(
+            (kind for kind in self._curves if kind.model in self._costs and is_changed(kind)), key=_order
+        ):
+            self._curves[kind].set_prior(self._prior(kind))
+        for kind in (kind for kind in self._loads if kind.model in self._costs and is_changed(kind)):
+            self._loads[kind].set_prior(Quadratic(self._costs[kind.model].load_s))
+
+
+class _Choice(Protocol):
+    def __call__(self, kind: _Kind, /) -> bool: ...
+
+
+def _order(kind: _Kind) -> int:
+    return kind.batch
+
+
+def _keep(curves: dict[_Kind, Curve], kind: _Kind, curve: Curve) -> None:
+    curves[kind] = curve
+    while len(curves) > _MAX_CURVES:
+        del curves[next(iter(curves))]
+
+
+def _names(kind: _Kind) -> list[str | int]:
+    return [kind.model, kind.stage.value, kind.device, kind.batch]
+
+
+def _read(entries: list[list[Any]]) -> Iterator[tuple[_Kind, Curve]]:
+    """Curves from their state, as yet without their priors."""
+    for model, stage, device, batch, points in entries[-_MAX_CURVES:]:
+        curve = Curve(Quadratic())
+        curve.restore(points)
+        yield _Kind(str(model), Stage(stage), str(device), int(batch)), curve

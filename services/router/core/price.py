@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
+from services.router.core.job import Stage
+from services.router.core.quadratic import Quadratic
+
 H100_TFLOPS = 450.0
 """Effective TFLOP/s of an H100 in the source document."""
-
-
-def forward_seconds(tokens: int, tflop_per_ktoken: float, effective_tflops: float = H100_TFLOPS) -> float:
-    """Device seconds of one forward of the denoising network over a sequence of `tokens`."""
-    return tokens / 1000 * tflop_per_ktoken / effective_tflops
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,10 @@ class TokenGrid:
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """What of a job decides its price. `forwards_per_step` is 2 with classifier-free guidance, else 1."""
+    """What of a job decides its price.
+
+    `forwards_per_step` is 2 with classifier-free guidance, else 1; `attachment_count` pictures are encoded with it.
+    """
 
     model: str
     width: int
@@ -43,6 +44,7 @@ class JobShape:
     forwards_per_step: int = 1
     frame_count: int = 1
     output_count: int = 1
+    attachment_count: int = 0
 
     @property
     def forward_count(self) -> int:
@@ -57,26 +59,52 @@ class JobShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """The prior of a model's price on one kind of device.
+    """The prior of a model's price.
 
-    A forward costs `forward_s` and what the price law says; encoding costs `encode_s` a job, decoding
-    `decode_s_per_megapixel` per 10⁶ pixels of each frame.
+    A forward of `k` thousand tokens costs `forward_s` seconds and, on a device of `effective_tflops`, the time of
+    `tflop + tflop_per_ktoken · k + tflop_per_ktoken2 · k²`; encoding costs `encode_s` a job, decoding
+    `decode_s_per_megapixel` per 10⁶ pixels of each frame. `effective_tflops` None: whatever the device does. `load_s`
+    is what it takes to get a stage of the model into memory.
     """
 
     grid: TokenGrid
     tflop_per_ktoken: float
-    effective_tflops: float = H100_TFLOPS
+    effective_tflops: float | None = H100_TFLOPS
     forward_s: float = 0.0
     encode_s: float = 0.0
     decode_s_per_megapixel: float = 0.0
+    tflop: float = 0.0
+    tflop_per_ktoken2: float = 0.0
+    load_s: float = 0.0
 
     def tokens(self, shape: JobShape) -> int:
         return self.grid.tokens(shape.width, shape.height, shape.frame_count)
 
+    def size(self, shape: JobShape, stage: Stage) -> int:
+        """What a call's time goes by: tokens of a forward, pixels of a decoded output or of encoded attachments."""
+        match stage:
+            case Stage.ENCODE:
+                return shape.width * shape.height * shape.attachment_count
+            case Stage.DENOISE:
+                return self.tokens(shape)
+            case Stage.DECODE:
+                return shape.width * shape.height * shape.frame_count
+
+    def law(self, stage: Stage, device_tflops: float = H100_TFLOPS) -> Quadratic:
+        """Seconds of one call by its `size`: an encode of a job, a forward, a decode of an output."""
+        match stage:
+            case Stage.ENCODE:
+                return Quadratic(self.encode_s)
+            case Stage.DENOISE:
+                tflops = self.effective_tflops or device_tflops
+                linear, square = self.tflop_per_ktoken / 1e3, self.tflop_per_ktoken2 / 1e6
+                return Quadratic(self.forward_s + self.tflop / tflops, linear / tflops, square / tflops)
+            case Stage.DECODE:
+                return Quadratic(0.0, self.decode_s_per_megapixel / 1e6)
+
     def denoise_s(self, shape: JobShape) -> float:
         """Seconds of all forwards of all outputs."""
-        forward_s = self.forward_s + forward_seconds(self.tokens(shape), self.tflop_per_ktoken, self.effective_tflops)
-        return shape.forward_count * forward_s
+        return shape.forward_count * self.law(Stage.DENOISE).at(self.tokens(shape))
 
     def decode_s(self, shape: JobShape) -> float:
         """Seconds to decode all outputs."""

@@ -1,0 +1,113 @@
+"""What calls of one kind take by their size, learnt from measurements around a prior."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import exp, inf, log
+from statistics import median
+
+from services.router.core.quadratic import Point, Quadratic, fit
+
+_KEPT_MEASUREMENTS = 9
+_KEPT_SIZES = 8
+_MAX_WEIGHT = 100
+# The prior speaks for sizes that were not measured, as far around those that were.
+_ANCHOR_SPREAD = 8.0
+
+PointState = tuple[int, int, list[float]]
+"""A size, how often it was measured, and what was measured last, in seconds."""
+
+
+@dataclass(slots=True)
+class _Measured:
+    """The measurements of one size: their median is no prey to outliers, and the last ones alone make it up."""
+
+    count: int = 0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_MEASUREMENTS))
+
+    def add(self, seconds: float) -> None:
+        self.count = min(self.count + 1, _MAX_WEIGHT)
+        self.recent.append(seconds)
+
+
+class Curve:
+    """Seconds of one call: `a + b·size + c·size²`, a weighted least-squares fit.
+
+    Each measured size is a point, as heavy as it was often measured. The prior stands beside them as measurements that
+    were never made and count `prior_weight` in all: of the level at first, and for ever of the shape, where nothing
+    was measured. The sizes measured last are kept.
+    """
+
+    def __init__(self, prior: Quadratic, prior_weight: float = 1.0) -> None:
+        self._prior = prior
+        self._prior_weight = prior_weight
+        self._measured: dict[int, _Measured] = {}
+        self._fitted: Quadratic | None = None
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._measured)
+
+    @property
+    def law(self) -> Quadratic:
+        """The law as it is known by now."""
+        if self._fitted is None:
+            self._fitted = self._fit() if self._measured else self._prior
+        return self._fitted
+
+    def set_prior(self, prior: Quadratic) -> None:
+        """Believe another prior; what was measured stays."""
+        self._prior = prior
+        self._fitted = None
+
+    def at(self, size: int) -> float:
+        """Seconds of one call, 0 or more."""
+        return self.law.at(size)
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Learn from a measured call, or from the mean of equal ones. What is no duration teaches nothing."""
+        if not 0.0 < seconds < inf or size < 0:
+            return
+        measured = self._measured.pop(size, None) or _Measured()
+        measured.add(seconds)
+        self._put(size, measured)
+
+    def state(self) -> list[PointState]:
+        """What was measured, as plain values; seconds to four digits."""
+        return [
+            (size, measured.count, [float(f"{seconds:.4g}") for seconds in measured.recent])
+            for size, measured in self._measured.items()
+        ]
+
+    def restore(self, state: Iterable[PointState]) -> None:
+        """Take up what was measured before. Raises ValueError where that makes no sense."""
+        for size, count, recent in state:
+            if size < 0 or count < 1 or not recent or not all(0.0 < seconds < inf for seconds in recent):
+                raise ValueError(f"not measurements: {size}, {count}, {recent}")
+            measured = _Measured(min(count, _MAX_WEIGHT))
+            measured.recent.extend(recent)
+            self._put(size, measured)
+
+    def _put(self, size: int, measured: _Measured) -> None:
+        self._measured[size] = measured
+        while len(self._measured) > _KEPT_SIZES:
+            del self._measured[next(iter(self._measured))]
+        self._fitted = None
+
+    def _fit(self) -> Quadratic:
+        points = [Point(size, median(each.recent), each.count) for size, each in self._measured.items()]
+        return fit([*points, *self._anchors(points)])
+
+    def _anchors(self, points: list[Point]) -> list[Point]:
+        """The prior around the points, on the level that they show."""
+        ratios = [(point.weight, log(point.y / self._prior.at(point.x))) for point in points if self._prior.at(point.x)]
+        weight = sum(weight for weight, _ in ratios)
+        if not weight:
+            return []
+        level = exp(sum(weight * ratio for weight, ratio in ratios) / (weight + self._prior_weight))
+        sizes = [point.x for point in points if point.x > 0.0]
+        middle = exp(sum(map(log, sizes)) / len(sizes)) if sizes else 0.0
+        around = [middle / _ANCHOR_SPREAD, middle, middle * _ANCHOR_SPREAD] if middle else [0.0]
+        values = [(size, level * self._prior.at(size)) for size in around]
+        return [Point(size, value, self._prior_weight / len(values)) for size, value in values if value > 0.0]
