@@ -7,7 +7,8 @@ from grpc.aio import Server
 
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoising import Denoising
-from services.stage.checkpoint import DENOISE
+from services.denoiser.forward_costs import default_cache, forward_costs
+from services.stage.checkpoint import DENOISE, Checkpoint
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_amendment, check_spec
@@ -39,6 +40,14 @@ class DenoiserServer(DenoiserServiceServicer):
 
     def load(self) -> None:
         self.models.load()
+        for model in self.models:
+            self._count(model.checkpoint)
+
+    def _count(self, checkpoint: Checkpoint) -> None:
+        """What the catalog says of a model's cost is not looked for."""
+        entry = self._host.models[checkpoint.name]
+        if entry.cost.tflop_per_ktoken is None:
+            self._host.forward_costs[checkpoint.name] = forward_costs(checkpoint, entry.defaults, default_cache())
 
     def cache_stats(self) -> CacheStats:
         return CacheStats()

@@ -59,7 +59,7 @@ class Heartbeat:
 
     async def ready(self, models: list[str]) -> None:
         """Say READY and which models are served."""
-        self._models = [WorkerModel(profile=self._host.checkpoints[name].profile, resident=True) for name in models]
+        self._models = [self._model(name) for name in models]
         self._state = WORKER_STATE_READY
         await self._beat()
 
@@ -67,6 +67,14 @@ class Heartbeat:
         """Say DRAINING: nothing new, please."""
         self._state = WORKER_STATE_DRAINING
         await self._beat()
+
+    def _model(self, name: str) -> WorkerModel:
+        host = self._host
+        model = WorkerModel(profile=host.checkpoints[name].profile, resident=True)
+        model.forward_costs.extend(host.forward_costs.get(name, []))
+        if name in host.load_s:
+            model.load_time.FromNanoseconds(round(host.load_s[name] * 1e9))
+        return model
 
     async def _beat(self) -> None:
         serving = self._state == WORKER_STATE_READY and self._host.exchange.connected
@@ -100,4 +108,5 @@ class Heartbeat:
             labels=host.config.labels,
             cache=self._cache_stats(),
             interval=interval,
+            device_tflops=host.device_tflops,
         )

@@ -1,5 +1,6 @@
 """The models of the catalog that a worker serves, by name."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -29,7 +30,9 @@ class HostedModels:
             model = HostedModel(
                 checkpoint, self._names(checkpoint), self._host.dtype(name), self._host.device, self._prepare
             )
+            began_s = time.monotonic()
             model.load()
+            self._host.load_s[name] = time.monotonic() - began_s
             # Read once, here: it hashes the weights.
             log.info("model_loaded", model=name, fingerprint=checkpoint.profile.fingerprint)
             self._models[name] = model

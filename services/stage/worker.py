@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from services.stage.calls import Calls
 from services.stage.checkpoint import Checkpoint, CheckpointError
 from services.stage.config import WorkerConfig
 from services.stage.device_memory import allocated_on
+from services.stage.device_speed import device_tflops
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import Heartbeat
 from services.stage.nesting import Nesting
@@ -33,7 +35,7 @@ from triptych.exchange import Exchange
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer
 from triptych.v1.job_pb2 import Stage
-from triptych.v1.worker_pb2 import CacheStats
+from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
 log = structlog.get_logger()
 Config = TypeVar("Config", bound=WorkerConfig)
@@ -54,6 +56,10 @@ class WorkerHost:
         self.worker_id = config.worker_id or _default_worker_id(stage)
         self.checkpoints: dict[str, Checkpoint] = {}
         self.models: dict[str, CatalogModel] = {}
+        # What is found out while loading, for the heartbeat.
+        self.device_tflops = 0.0
+        self.load_s: dict[str, float] = {}
+        self.forward_costs: dict[str, list[ForwardCost]] = {}
 
     def read_catalog(self) -> None:
         """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
@@ -116,7 +122,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     try:
         with _address_file(host.config, server.address):
             log.info("worker_listening", address=server.address, device=str(host.device))
-            loading = asyncio.create_task(host.thread.run((float("-inf"), ""), service.load))
+            loading = asyncio.create_task(host.thread.run((float("-inf"), ""), partial(_load, host, service)))
             await _first(loading, ending)
             if not ending.is_set():
                 await heartbeat.ready(sorted(host.models))
@@ -133,6 +139,11 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
         with contextlib.suppress(asyncio.CancelledError):
             await beating
     log.info("worker_stopped")
+
+
+def _load(host: WorkerHost, service: StageService) -> None:
+    host.device_tflops = device_tflops(host.device)
+    service.load()
 
 
 async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
