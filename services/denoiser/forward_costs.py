@@ -30,14 +30,16 @@ def forward_costs(checkpoint: Checkpoint, defaults: Defaults, cache: Path | None
 
     Takes a fraction of a second for a small model, a few for a large one, and then nothing: `cache` is a folder.
     """
-    file = None if cache is None else cache / f"{checkpoint.fingerprint}-{_size_key(defaults)}.json"
+    sizes = [(_side(defaults.width, scale), _side(defaults.height, scale)) for scale in _SCALES]
+    name = "-".join([checkpoint.fingerprint, *(f"{width}x{height}x{defaults.frame_count}" for width, height in sizes)])
+    file = None if cache is None else cache / f"{name}.json"
     remembered = _read(file)
     if remembered is not None:
         return remembered
     began_s = time.monotonic()
     try:
         with _quiet():
-            costs = _count(checkpoint, defaults)
+            costs = _count(checkpoint, sizes, defaults)
     except Exception as error:  # noqa: BLE001 - whatever a family does without its weights: only the prior is missed
         log.info("forward_not_counted", model=checkpoint.name, why=repr(error)[:200])
         return []
@@ -51,17 +53,17 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triptych" / "forward_costs"
 
 
-def _count(checkpoint: Checkpoint, defaults: Defaults) -> list[ForwardCost]:
+def _count(checkpoint: Checkpoint, sizes: list[tuple[int, int]], defaults: Defaults) -> list[ForwardCost]:
     dry_run = DryRun(checkpoint)
     counted: dict[int, float] = {}
-    for scale in _SCALES:
+    for width, height in sizes:
         spec = JobSpec(
             prompt="a picture",
             seed=0,
             step_count=2,
             guidance=defaults.guidance,
-            width=_side(defaults.width * scale),
-            height=_side(defaults.height * scale),
+            width=width,
+            height=height,
             frame_count=defaults.frame_count,
             output_count=1,
         )
@@ -71,12 +73,8 @@ def _count(checkpoint: Checkpoint, defaults: Defaults) -> list[ForwardCost]:
     return [ForwardCost(token_count=tokens, tflop=tflop) for tokens, tflop in counted.items()]
 
 
-def _side(wanted: float) -> int:
-    return max(_SIDE_STEP, round(wanted / _SIDE_STEP) * _SIDE_STEP)
-
-
-def _size_key(defaults: Defaults) -> str:
-    return f"{defaults.width}x{defaults.height}x{defaults.frame_count}"
+def _side(usual: int, scale: float) -> int:
+    return round(max(usual, 2 * _SIDE_STEP) * scale / _SIDE_STEP) * _SIDE_STEP
 
 
 def _read(file: Path | None) -> list[ForwardCost] | None:

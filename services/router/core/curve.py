@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp, inf, log
-from statistics import median
 
 from services.router.core.quadratic import Point, Quadratic, fit
 
@@ -14,20 +13,31 @@ _MAX_WEIGHT = 100
 # The prior speaks for sizes that were not measured, as far around those that were.
 _ANCHOR_SPREAD = 8.0
 
-PointState = tuple[int, int, list[float]]
-"""A size, how often it was measured, and what was measured last, in seconds."""
+PointState = tuple[int, float, list[tuple[float, float]]]
+"""A size, the weight of all its measurements, and the last ones: seconds, weight."""
 
 
 @dataclass(slots=True)
 class _Measured:
     """The measurements of one size: their median is no prey to outliers, and the last ones alone make it up."""
 
-    count: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_MEASUREMENTS))
+    weight: float = 0.0
+    recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_MEASUREMENTS))
 
-    def add(self, seconds: float) -> None:
-        self.count = min(self.count + 1, _MAX_WEIGHT)
-        self.recent.append(seconds)
+    @property
+    def seconds(self) -> float:
+        """The weighted median."""
+        ordered, half = sorted(self.recent), sum(weight for _, weight in self.recent) / 2
+        for seconds, weight in ordered:
+            half -= weight
+            if half <= 0.0:
+                return seconds
+        return ordered[-1][0]
+
+    def add(self, seconds: float, weight: float) -> None:
+        # Rounded here, so that what is saved is all there is.
+        self.weight = _rounded(min(self.weight + weight, _MAX_WEIGHT))
+        self.recent.append((_rounded(seconds), _rounded(weight)))
 
 
 class Curve:
@@ -65,29 +75,29 @@ class Curve:
         """Seconds of one call, 0 or more."""
         return self.law.at(size)
 
-    def observe(self, size: int, seconds: float) -> None:
-        """Learn from a measured call, or from the mean of equal ones. What is no duration teaches nothing."""
+    def observe(self, size: int, seconds: float, weight: float = 1.0) -> None:
+        """Learn from a measured call, or from the mean of equal ones. What is no duration teaches nothing.
+
+        `weight` says how good a measurement it is, above 0 and at most 1.
+        """
         if not 0.0 < seconds < inf or size < 0:
             return
         measured = self._measured.pop(size, None) or _Measured()
-        measured.add(seconds)
+        measured.add(seconds, weight)
         self._put(size, measured)
 
     def state(self) -> list[PointState]:
-        """What was measured, as plain values; seconds to four digits."""
-        return [
-            (size, measured.count, [float(f"{seconds:.4g}") for seconds in measured.recent])
-            for size, measured in self._measured.items()
-        ]
+        """What was measured, as plain values of four digits."""
+        return [(size, each.weight, list(each.recent)) for size, each in self._measured.items()]
 
     def restore(self, state: Iterable[PointState]) -> None:
         """Take up what was measured before. Raises ValueError where that makes no sense."""
-        for size, count, recent in state:
-            if size < 0 or count < 1 or not recent or not all(0.0 < seconds < inf for seconds in recent):
-                raise ValueError(f"not measurements: {size}, {count}, {recent}")
-            measured = _Measured(min(count, _MAX_WEIGHT))
-            measured.recent.extend(recent)
-            self._put(size, measured)
+        for size, weight, recent in state:
+            measured = _Measured(min(weight, _MAX_WEIGHT))
+            measured.recent.extend((float(seconds), float(each)) for seconds, each in recent)
+            if size < 0 or not weight > 0.0 or not measured.recent or not all(map(_is_sound, measured.recent)):
+                raise ValueError(f"not measurements: {size}, {weight}, {recent}")
+            self._put(int(size), measured)
 
     def _put(self, size: int, measured: _Measured) -> None:
         self._measured[size] = measured
@@ -96,7 +106,7 @@ class Curve:
         self._fitted = None
 
     def _fit(self) -> Quadratic:
-        points = [Point(size, median(each.recent), each.count) for size, each in self._measured.items()]
+        points = [Point(size, each.seconds, each.weight) for size, each in self._measured.items()]
         return fit([*points, *self._anchors(points)])
 
     def _anchors(self, points: list[Point]) -> list[Point]:
@@ -111,3 +121,12 @@ class Curve:
         around = [middle / _ANCHOR_SPREAD, middle, middle * _ANCHOR_SPREAD] if middle else [0.0]
         values = [(size, level * self._prior.at(size)) for size in around]
         return [Point(size, value, self._prior_weight / len(values)) for size, value in values if value > 0.0]
+
+
+def _is_sound(measurement: tuple[float, float]) -> bool:
+    seconds, weight = measurement
+    return 0.0 < seconds < inf and 0.0 < weight <= 1.0
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
