@@ -10,11 +10,11 @@ from tests.stock import StockPipelines
 from tests.suite import RunningSuite, running_suite
 from triptych.client import Client
 
-# One pool with a level that a few long jobs reach, however fast this machine is.
+# One pool with a level that some long jobs reach, however fast this machine is, and two do not, however busy it is.
 ROUTER = """
 [[scheduler.pools]]
 name = "all"
-max_backlog_s = 30.0
+max_backlog_s = 90.0
 long_headroom = 0.5
 short_job_s = 1.0
 long_job_s = 60.0
