@@ -34,7 +34,7 @@ async def saved(bench: Bench) -> dict[str, object]:
 
 
 async def learn(bench: Bench) -> None:
-    for index in range(4):
+    for index in range(10):
         job = await bench.submit(spec(seed=index))
         await bench.until(job.job_id, "succeeded")
 
