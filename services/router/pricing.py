@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from services.router.core.estimator import CurveEstimator, Estimate, Sample, Serving
 from services.router.core.job import Stage, StageSeconds
-from services.router.core.price import JobShape, ModelCost, TokenGrid
+from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
 from services.router.core.quadratic import Point, Quadratic, fit
 from services.router.stages import FROM_PROTO
 from triptych.catalog import Catalog, Cost
@@ -20,8 +20,6 @@ from triptych.v1.worker_pb2 import ForwardCost, Measurement, ModelProfile, Worke
 
 # An input of models that had guidance distilled into them: they take it as a number and run one forward a step.
 _DISTILLED_INPUT = "guidance_scale"
-# Of a model of which neither the catalog nor a worker says anything.
-_TFLOP_PER_KTOKEN = 20.0
 _INDEX = re.compile(r"^(\w+):\d+\b")
 
 
@@ -138,7 +136,7 @@ def model_cost(cost: Cost, profile: ModelProfile, forward: Quadratic | None) -> 
         text_token_count=profile.text_token_count,
     )
     if cost.tflop_per_ktoken is not None or forward is None:
-        per_ktoken = _TFLOP_PER_KTOKEN if cost.tflop_per_ktoken is None else cost.tflop_per_ktoken
+        per_ktoken = UNKNOWN_TFLOP_PER_KTOKEN if cost.tflop_per_ktoken is None else cost.tflop_per_ktoken
         forward = Quadratic(0.0, per_ktoken / 1e3)
     return ModelCost(
         grid=grid,

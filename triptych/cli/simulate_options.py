@@ -190,7 +190,7 @@ def _catalog_seconds(path: Path | None) -> "dict[str, StageSeconds]":
     if path is None:
         return {}
     from services.router.core.job import StageSeconds
-    from services.router.core.price import JobShape, ModelCost, TokenGrid
+    from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
     from triptych.catalog import Catalog
 
     seconds = {}
@@ -199,7 +199,7 @@ def _catalog_seconds(path: Path | None) -> "dict[str, StageSeconds]":
         grid = TokenGrid(vae_temporal_factor=4 if model.media_kind == "video" else 1)
         price = ModelCost(
             grid,
-            cost.tflop_per_ktoken,
+            UNKNOWN_TFLOP_PER_KTOKEN if cost.tflop_per_ktoken is None else cost.tflop_per_ktoken,
             cost.effective_tflops,
             cost.forward_s,
             cost.encode_s,

@@ -8,6 +8,9 @@ from services.router.core.quadratic import Quadratic
 H100_TFLOPS = 450.0
 """Effective TFLOP/s of an H100 in the source document."""
 
+UNKNOWN_TFLOP_PER_KTOKEN = 20.0
+"""Of a model of which nothing is said and nothing could be counted: about that of FLUX."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenGrid:
