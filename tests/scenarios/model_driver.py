@@ -26,11 +26,14 @@ class KnownJob:
 
     request: JobRequest
     verdict: Verdict
+    arrival_s: float = 0.0
     attempt: int = 0
     encoded: bool = False
     latents: set[int] = field(default_factory=set)
     decoded: set[int] = field(default_factory=set)
     outcome: str = ""
+    # A call for it failed: it may wait out a back-off, or for a worker of its own.
+    troubled: bool = False
 
     @property
     def outputs(self) -> set[int]:
@@ -48,9 +51,12 @@ class ModelDriver:
         self.workers: dict[str, WorkerInfo] = {}
         self.calls: dict[Task, str] = {}
         self.targets: dict[str, set[int]] = {}
+        # In the order of their acceptance, by the configuration that they were accepted under.
+        self.accepted: list[tuple[SchedulerConfig, list[KnownJob]]] = []
         self._begin()
 
     def _begin(self) -> None:
+        self._first = self.config
         self.scheduler = Scheduler(self.config)
         self.log: list[tuple[float, Event, list[Action]]] = []
 
@@ -62,12 +68,32 @@ class ModelDriver:
             assert isinstance(actions[0], AdmitJob | RejectJob)
         for action in actions:
             self._perform(event, action)
+        self.check_order([action.task for action in actions if isinstance(action, StartTask)])
         self.scheduler.check_invariants()
         return actions
 
+    def check_order(self, begun: list[Task]) -> None:
+        """Who begins to denoise leaves nobody behind who ranks ahead, and whom the same workers suit."""
+        denoises = {task.job_id for task in self.calls if task.stage is Stage.DENOISE}
+        waiting = [
+            view
+            for job_id, job in self.jobs.items()
+            if job.encoded and not job.outcome and not job.troubled and job_id not in denoises
+            if not job.latents | job.decoded >= job.outputs and (view := self.scheduler.job(job_id)) is not None
+        ]
+        capped = {pool.name for pool in self.config.pools if pool.max_long_running is not None}
+        for task in begun if waiting else ():
+            first = self.scheduler.job(task.job_id)
+            if task.stage is Stage.DENOISE and first is not None and not self.jobs[task.job_id].troubled:
+                model = self.jobs[task.job_id].request.model
+                for view in waiting:
+                    if view.pool == first.pool and view.pool not in capped:
+                        other = self.jobs[view.job_id].request.model
+                        assert other != model or (first.rank, first.job_id) < (view.rank, view.job_id)
+
     def replay(self) -> None:
         """The same events give the same actions."""
-        again = Scheduler(self.config)
+        again = Scheduler(self._first)
         for now, event, actions in self.log:
             assert again.handle(event, now) == actions
 
@@ -81,7 +107,8 @@ class ModelDriver:
             self.send(WorkerSeen(info))
         for job_id in [job_id for job_id, job in self.jobs.items() if not job.outcome]:
             for _ in range(2):  # the second time, nothing may start twice
-                self.send(self.restored(self.jobs[job_id]))
+                if not self.jobs[job_id].outcome:
+                    self.send(self.restored(self.jobs[job_id]))
 
     def restored(self, job: KnownJob) -> JobRestored:
         finished = {Task(job.request.job_id, Stage.DECODE, index) for index in job.decoded}
@@ -120,7 +147,10 @@ class ModelDriver:
             case AdmitJob(job_id, verdict):
                 assert isinstance(event, JobSubmitted)
                 assert job_id not in self.jobs
-                self.jobs[job_id] = KnownJob(event.request, verdict)
+                self.jobs[job_id] = KnownJob(event.request, verdict, self.now)
+                if not self.accepted or self.accepted[-1][0] is not self.scheduler.config:
+                    self.accepted.append((self.scheduler.config, []))
+                self.accepted[-1][1].append(self.jobs[job_id])
             case RejectJob(job_id, verdict):
                 assert verdict.reason
                 assert verdict.retry_after_s >= 0
@@ -144,6 +174,7 @@ class ModelDriver:
                 self.end_call(task)
             case RequeueJob(job_id):
                 assert not self.jobs[job_id].outcome
+                self.jobs[job_id].troubled = True
             case FinishJob(job_id, outcome, reason):
                 self._over(job_id, outcome, reason)
 

@@ -29,6 +29,7 @@ class Story:
 
     def __init__(self, config: SchedulerConfig, *workers: WorkerInfo) -> None:
         self.scheduler = Scheduler(config)
+        self.started: list[StartTask] = []
         for info in workers:
             self.scheduler.handle(WorkerSeen(info), 0.0)
 
@@ -36,6 +37,7 @@ class Story:
         """The actions that follow."""
         actions = self.scheduler.handle(event, now)
         self.scheduler.check_invariants()
+        self.started += [action for action in actions if isinstance(action, StartTask)]
         return actions
 
     def at(self, now: float, event: Event, *expected: Action | tuple[Task, str]) -> None:

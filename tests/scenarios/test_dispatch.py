@@ -2,9 +2,16 @@
 
 import pytest
 
-from services.router.core.actions import FinishJob, StopTask
+from services.router.core.actions import FinishJob, StartTask, StopTask
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import JobCancelRequested, JobSubmitted, TaskFinished, TaskProgressed, WorkerSeen
+from services.router.core.events import (
+    JobCancelRequested,
+    JobSubmitted,
+    TaskFinished,
+    TaskProgressed,
+    Ticked,
+    WorkerSeen,
+)
 from services.router.core.job import Stage, WorkerInfo
 from tests.scenarios.story import Story, decode, denoise, encode, start
 from tests.scenarios.virtual_clock import request, worker
@@ -62,17 +69,17 @@ def test_an_idle_denoiser_comes_before_a_busy_one() -> None:
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
     submit(story, 0.0, "long", 60.0, "n1")
     submit(story, 1.0, "short", 2.0, "n2")
-    submit(story, 2.0, "shorter", 1.0, "n2")  # both are outranked; n2 has fewer seconds to run
-    submit(story, 2.0, "middle", 10.0, "n1")
+    submit(story, 2.0, "shorter", 1.0, "n1")  # both are outranked; the long one can wait longer
+    submit(story, 2.0, "middle", 10.0)  # n1 has no slot left, and at n2 a better-ranked one runs
 
 
-def test_seconds_and_progress_decide_who_is_least_loaded() -> None:
+def test_progress_is_taken_off_what_a_worker_has_to_run() -> None:
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
     submit(story, 0.0, "a", 60.0, "n1")
     submit(story, 0.0, "b", 50.0, "n2")
     story.at(1.0, TaskProgressed(denoise("a"), 0.5))
     assert [view.unrun_s for view in story.scheduler.workers()] == [0.0, 0.0, 30.0, 50.0]
-    submit(story, 2.0, "short", 2.0, "n1")
+    submit(story, 2.0, "short", 2.0, "n2")  # b ranks behind a
 
 
 def test_a_resident_model_comes_before_a_cold_one() -> None:
@@ -197,3 +204,62 @@ def test_ties_go_by_job_id_and_starts_carry_the_rank() -> None:
     assert view is not None
     assert view.running == (denoise("a"),)
     assert view.rank == 1.0 + 5 * 5.0
+
+
+def test_a_paused_job_moves_to_a_denoiser_that_has_been_idle_for_longer_than_the_move_costs() -> None:
+    config = SchedulerConfig(pools=ONE_POOL.pools, move_cost_s=10.0)
+    small = worker("small", Stage.DENOISE, ("n",), slots=2)
+    story = Story(config, ENCODER, DECODER, denoiser("big", models=("m", "n"), slots=2), small)
+    submit(story, 0.0, "n1", 40.0, "big", model="n")
+    submit(story, 0.0, "n2", 30.0, "small", model="n")
+    submit(story, 1.0, "m", 25.0, "big", model="m")  # n1 is paused for 25 s
+    story.at(4.0, TaskFinished(denoise("n2"), 4.0), start(decode("n2"), "d"))
+    assert story.scheduler.next_tick_s() == 14.0
+    story.at(13.9, Ticked())
+    stop, begun = story.tell(14.0, Ticked())
+    assert stop == StopTask(denoise("n1"), "big", reason="moved")
+    assert begun == StartTask(
+        denoise("n1"), "small", 200.0, 2, reason="idle, and it was paused on big", moved_from="big"
+    )
+    assert story.scheduler.next_tick_s() is None
+    story.at(20.0, TaskFinished(denoise("n1"), 4.0), start(decode("n1"), "d"))
+
+
+def test_a_paused_job_stays_if_its_turn_comes_sooner_than_a_move_pays() -> None:
+    config = SchedulerConfig(pools=ONE_POOL.pools, move_cost_s=10.0)
+    small = worker("small", Stage.DENOISE, ("n",), slots=2)
+    story = Story(config, ENCODER, DECODER, denoiser("big", models=("m", "n"), slots=2), small)
+    submit(story, 0.0, "n1", 40.0, "big", model="n")
+    submit(story, 0.0, "n2", 30.0, "small", model="n")
+    submit(story, 1.0, "m", 9.0, "big", model="m")
+    story.at(4.0, TaskFinished(denoise("n2"), 4.0), start(decode("n2"), "d"))
+    assert story.scheduler.next_tick_s() is None
+    story.at(50.0, Ticked())
+
+
+def test_a_lent_denoiser_runs_its_own_jobs_first_even_those_that_rank_behind() -> None:
+    pools = (
+        PoolConfig(name="own", models=("n",), max_backlog_s=1e6, max_job_s=1e6),
+        PoolConfig(name="guest", max_backlog_s=1e6, borrow="preemptible"),
+    )
+    crew = [denoiser(worker_id, models=("m", "n"), slots=2) for worker_id in ("n1", "n2")]
+    story = Story(SchedulerConfig(pools=pools), ENCODER, DECODER, *crew)
+    submit(story, 0.0, "guest", 5.0, "n2")
+    submit(story, 0.0, "lent", 5.0, "n1")
+    submit(story, 1.0, "own", 500.0, "n1", model="n")  # it ranks behind, and it is at home
+    ranks = {action.task.job_id: action.rank for action in story.started if action.task.stage is Stage.DENOISE}
+    assert ranks["guest"] == 25.0
+    assert 2500.0 < ranks["own"] < 1e4
+    assert ranks["lent"] > 1e8
+
+
+def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1"), denoiser("n2"))
+    for index in range(8):
+        submit(story, float(index), f"a{index}", 10.0, "n1" if index < 5 else "n2")
+        story.tell(index + 0.5, TaskFinished(denoise(f"a{index}"), 20.0 if index < 5 else 10.0))
+        story.tell(index + 0.5, TaskFinished(decode(f"a{index}"), 0.0))
+    submit(story, 9.0, "b", 10.0, "n2")
+    submit(story, 9.0, "c", 10.0, "n1")
+    backlog_s = story.scheduler.estimate_verdict(request("x", 30.0), 9.0).backlog_s
+    assert backlog_s == pytest.approx(20.0 / (1 + 1 / 1.67232))

@@ -162,7 +162,7 @@ def test_latents_that_are_gone_are_made_again_for_that_output_only() -> None:
     story.at(3.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 1), "d"), start(decode("a", 2), "d"))
     requeue, again = story.tell(4.0, ResultGone(decode("a", 2)))
     assert requeue == RequeueJob("a", 1, "LATENTS_GONE")
-    assert again == StartTask(denoise("a"), "n", 25.0, attempt=2, finished_outputs=frozenset({0, 1}))
+    assert again == StartTask(denoise("a"), "n", 25.0, 2, finished_outputs=frozenset({0, 1}), reason="idle")
     assert story.scheduler.job("a").unrun_s == pytest.approx(4.0 / 3 + 2.0 / 3)  # type: ignore[union-attr]
     story.at(5.0, TaskFinished(decode("a", 1), 1.0))
     story.at(6.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 2), "d"))
@@ -238,5 +238,5 @@ def test_a_restored_job_keeps_its_count_of_attempts_and_a_pool_that_is_no_more_i
     story = Story(CONFIG, *TRIO)
     event = JobRestored(request("a", 4.0), 17.0, "of old", 2, frozenset({encode("a")}))
     (begun,) = story.tell(1.0, event)
-    assert begun == StartTask(denoise("a"), "n", 17.0, attempt=3)
+    assert begun == StartTask(denoise("a"), "n", 17.0, attempt=3, reason="idle")
     assert story.scheduler.job("a").pool == "all"  # type: ignore[union-attr]

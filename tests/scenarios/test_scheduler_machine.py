@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from services.router.core.actions import RejectAmendment
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import (
+    ConfigReloaded,
     Event,
     JobAmendRequested,
     JobCancelRequested,
@@ -48,6 +50,8 @@ configs = st.builds(
     encode_ahead_jobs=st.integers(1, 3),
     max_setbacks=st.sampled_from([1, 50]),
     tenant_weights=st.sampled_from([{}, {"ann": 3.0}]),
+    rebalance=st.booleans(),
+    move_cost_s=st.sampled_from([0.1, 15.0]),
 )
 seconds = st.sampled_from([1.0, 4.0, 0.5, 7.0, 0.0, 25.0, 100.0])
 jobs = st.builds(
@@ -125,6 +129,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def latents(self, data: st.DataObject) -> None:
         task = self.pick(data, self.driver.running(Stage.DENOISE))
+        if not self.driver.targets[task.job_id]:
+            return  # all that it was to make has gone again
         index = data.draw(st.sampled_from(sorted(self.driver.targets[task.job_id])))
         self.driver.jobs[task.job_id].latents.add(index)
         self.driver.send(LatentsReady(task.job_id, index))
@@ -137,6 +143,14 @@ class SchedulerMachine(RuleBasedStateMachine):
                 task = self.pick(data, self.driver.running())
                 self.driver.finish(task)
                 self.driver.send(TaskFinished(task, 1.0))
+
+    @precondition(lambda self: self.driver.running(Stage.ENCODE))
+    @rule()
+    def encode(self) -> None:
+        """All that wait for it, so that denoisers have much to choose from."""
+        while tasks := self.driver.running(Stage.ENCODE):
+            self.driver.finish(tasks[0])
+            self.driver.send(TaskFinished(tasks[0], 1.0))
 
     @precondition(lambda self: self.driver.calls)
     @rule(data=st.data(), retryable=st.sampled_from([True, True, False]), counts=st.booleans())
@@ -204,19 +218,59 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.now += step_s
         self.driver.send(Ticked())
 
+    @rule(config=configs)
+    def reload(self, config: SchedulerConfig) -> None:
+        self.driver.config = config
+        self.driver.send(ConfigReloaded(config))
+
     @rule()
     def restart(self) -> None:
         self.driver.restart()
 
     @invariant()
     def nothing_is_left_undone(self) -> None:
+        """A reload of the same makes the scheduler look at everything, due or not."""
         if hasattr(self, "driver"):
-            assert self.driver.send(Ticked()) == []
+            assert self.driver.send(ConfigReloaded(self.driver.config)) == []
 
     @invariant()
     def no_accepted_job_is_lost(self) -> None:
         for job_id, job in self.driver.jobs.items() if hasattr(self, "driver") else ():
             assert (self.driver.scheduler.job(job_id) is None) == bool(job.outcome)
+
+    @invariant()
+    def no_rank_is_better_than_its_arrival_and_kappa_allow(self) -> None:
+        """With `ModelDriver.check_order`: a job is overtaken within κ × the difference of the estimates, no longer."""
+        for config, jobs in self.driver.accepted if hasattr(self, "driver") else ():
+            if config.policy == "stretch":
+                for job in jobs:
+                    assert job.verdict.rank >= job.arrival_s + config.kappa * job.request.seconds.total_s - 1e-9
+
+    @invariant()
+    def the_backlog_is_the_sum_of_its_parts(self) -> None:
+        """What a pool's worst-ranked job would find ahead is what is unrun of each of its jobs."""
+        if not hasattr(self, "driver"):
+            return
+        scheduler = self.driver.scheduler
+        views = [view for job_id in self.driver.jobs if (view := scheduler.job(job_id)) is not None]
+        for pool in scheduler.pools():
+            unrun_s = sum(view.denoise_s for view in views if view.pool == pool.name)
+            assert pool.backlog_s * max(1, pool.workers) == pytest.approx(unrun_s, rel=1e-9, abs=1e-9)
+
+    @precondition(lambda self: self.driver.workers)
+    @rule(model=st.sampled_from(MODELS))
+    def accept_a_long_job(self, model: str) -> None:
+        """One that is accepted makes no shorter one of another tenant be refused for its backlog."""
+        scheduler, now = self.driver.scheduler, self.driver.now
+        probes = [JobRequest(f"probe{s}", "cid", model, "standard", StageSeconds(0.0, s, 0.0)) for s in (0.5, 2.0, 6.0)]
+        before = [scheduler.estimate_verdict(probe, now) for probe in probes]
+        self.job_count += 1
+        long = JobRequest(f"job{self.job_count}", "dan", model, "standard", StageSeconds(0.0, 29.0, 0.0))
+        self.driver.send(JobSubmitted(long))
+        for probe, was in zip(probes, before, strict=True):
+            verdict = scheduler.estimate_verdict(probe, now)
+            if was.admitted and verdict.reason == "OVERLOADED":
+                assert verdict.rank >= self.driver.jobs[long.job_id].verdict.rank
 
     @invariant()
     def the_longest_go_first(self) -> None:
@@ -247,11 +301,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             driver.now += 30.0
             driver.send(Ticked())
         assert all(job.outcome for job in driver.jobs.values())
-        assert driver.scheduler.next_tick_s() is None
+        assert driver.config.rebalance or driver.scheduler.next_tick_s() is None
         driver.replay()
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestSchedulerMachine = SchedulerMachine.TestCase

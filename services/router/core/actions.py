@@ -65,7 +65,9 @@ class RejectAmendment:
 class StartTask:
     """Call the worker. `attempt` counts starts of the job's denoise, from 1 (an encode names the attempt it is for).
 
-    `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again.
+    `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again. `rank` is
+    the job's place among those of the worker: behind all of the worker's own pool if it is borrowed. `reason` says in
+    words why this worker; `moved_from` is the worker on which the job was paused, "" if it was not.
     """
 
     task: Task
@@ -73,14 +75,20 @@ class StartTask:
     rank: float
     attempt: int
     finished_outputs: frozenset[int] = frozenset()
+    reason: str = ""
+    moved_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Cancel the call; whatever it still reports is ignored."""
+    """Cancel the call; whatever it still reports is ignored.
+
+    `reason`: "ended" (its job has), "moved" (it starts elsewhere), or "asked back" (by the worker's own pool).
+    """
 
     task: Task
     worker_id: str
+    reason: str = "ended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from services.router.core.actions import Verdict
 from services.router.core.backlog import Backlog, Backlogs
 from services.router.core.book import Book
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.fleet import Fleet, Group
-from services.router.core.job import JobRequest, Stage
+from services.router.core.fleet import Fleet
+from services.router.core.job import JobRequest
 from services.router.core.policy import POLICIES
 from services.router.core.rank import rank_of
-from services.router.core.record import JobRecord, Key
+from services.router.core.record import JobRecord
+from services.router.core.task import Key
 
 _RETRY_ROUNDS = 8
 
@@ -22,17 +23,22 @@ class Admission:
 
     def __init__(self, config: SchedulerConfig, pools: Sequence[PoolConfig], book: Book, fleet: Fleet) -> None:
         self._config = config
+        self._policy = POLICIES[config.policy]
         self._pools = pools
+        self._named = {pool.name: pool for pool in pools}
         self._book = book
         self._fleet = fleet
         self._backlogs = Backlogs(book, fleet)
 
     def pool_of(self, request: JobRequest) -> PoolConfig:
         """The first pool that takes the job, else the last one."""
-        return next((pool for pool in self._pools if pool.takes(request)), self._pools[-1])
+        for pool in self._pools:
+            if pool.takes(request):
+                return pool
+        return self._pools[-1]
 
     def pool_named(self, name: str) -> PoolConfig | None:
-        return next((pool for pool in self._pools if pool.name == name), None)
+        return self._named.get(name)
 
     def judge(self, request: JobRequest, now: float, pool: PoolConfig | None = None) -> Verdict:
         """Admit the job or not, by the state as it is; to its own pool, or to the given one.
@@ -41,8 +47,8 @@ class Admission:
         deadline, so is every longer one.
         """
         pool = pool or self.pool_of(request)
-        live = sum(worker.info.ready for worker in self._fleet.of_stage(Stage.DENOISE))
-        rank = rank_of(self._config, self._book, request, now, live)
+        estimate_s = request.seconds.total_s
+        rank = rank_of(self._config, self._book, request, now, self._fleet.live)
         key = (rank, request.job_id, 0)
         backlog = self._backlogs.ahead(pool.name, request.model, key)
         verdict = Verdict(
@@ -51,7 +57,7 @@ class Admission:
             pool=pool.name,
             rank=rank,
             backlog_s=backlog.worst_s,
-            limit_s=pool.max_backlog_s * pool.headroom(request.seconds.total_s),
+            limit_s=pool.max_backlog_s * pool.headroom(estimate_s),
             retry_after_s=0.0,
             wait_s=self._backlogs.wait_s(pool.name, request.model, key, backlog, request.seconds.encode_s),
         )
@@ -75,11 +81,11 @@ class Admission:
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
         if request.seconds.total_s > pool.max_job_s:
             return "TOO_LONG"
-        if not all(self._fleet.capable(stage, request.model) for stage in Stage):
+        if not all(self._fleet.capable(stage, request.model) for stage in request.stages):
             return "NO_WORKER"
         if self._queue_is_full(request):
             return "QUEUE_FULL"
-        if POLICIES[self._config.policy].sheds and verdict.backlog_s > verdict.limit_s:
+        if self._policy.sheds and verdict.backlog_s > verdict.limit_s:
             return "OVERLOADED"
         finish_s = now + backlog.finish_s(request.seconds, verdict.wait_s)
         if request.deadline_s is not None and finish_s > request.deadline_s:
@@ -90,7 +96,11 @@ class Admission:
         if len(self._book.jobs) >= self._config.max_queued_jobs:
             return True
         most = self._config.max_jobs_per_tenant
-        return most is not None and len(self._book.tenants.get(request.tenant, ())) >= most
+        return most is not None and self._job_count(request.tenant) >= most
+
+    def _job_count(self, tenant: str) -> int:
+        known = self._book.tenants.get(tenant)
+        return known.job_count if known else 0
 
     def _retry_after_s(self, request: JobRequest, reason: str, verdict: Verdict, key: Key) -> float:
         """Predicted seconds until the job would be admitted if nobody else came; 0 where waiting is no help."""
@@ -115,10 +125,7 @@ class Admission:
         return self._backlogs.ahead(verdict.pool, request.model, (inf, "", 0)).worst_s - verdict.limit_s
 
     def _next_finish_s(self, request: JobRequest, verdict: Verdict) -> float:
-        """The mean time between two finishes of the jobs that fill the queue."""
-        denoisers = self._fleet.suited(Group(Stage.DENOISE, verdict.pool, request.model))
-        tenant_is_full = len(self._book.jobs) < self._config.max_queued_jobs
-        tenants = [request.tenant] if tenant_is_full else list(self._book.tenants)
-        ledgers = [self._book.tenants[tenant] for tenant in tenants]
-        unrun_s = sum(sum(ledger.total()) for ledger in ledgers)
-        return unrun_s / sum(len(ledger) for ledger in ledgers) / max(1, len(denoisers))
+        """The mean time between two finishes of the jobs there are."""
+        unrun_s = sum(sum(lane.ledger.total()) for lane in self._book.lanes.values())
+        _, speed, _ = self._fleet.speeds(verdict.pool, request.model)
+        return unrun_s / len(self._book.jobs) / speed

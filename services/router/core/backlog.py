@@ -3,18 +3,19 @@
 from dataclasses import dataclass
 
 from services.router.core.book import Book
-from services.router.core.fleet import Fleet, Group, Workers
+from services.router.core.fleet import Cohorts, Fleet
 from services.router.core.job import Stage, StageSeconds
-from services.router.core.lane import LaneKey
-from services.router.core.record import Key
-from services.router.core.worker import WorkerRecord
+from services.router.core.task import Key
 
-_STAGES = tuple(Stage)
+_NOTHING = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Unrun seconds ahead, per worker that can run the model, by stage: the `A` of admission."""
+    """Unrun seconds ahead, per worker that can run the model, by stage: the `A` of admission.
+
+    A worker that takes twice the estimates counts as half a worker.
+    """
 
     encode_s: float
     denoise_s: float
@@ -41,46 +42,40 @@ class Backlogs:
 
         Each lane's work counts by the part of it that falls on those workers if it is spread evenly over its own.
         """
-        sums = [0.0, 0.0, 0.0]
-        groups = [Group(stage, pool, model) for stage in _STAGES]
+        encode_s = denoise_s = decode_s = 0.0
         for lane in self._book.lanes.values():
-            seconds = lane.ledger.ahead(key)
-            for index, group in enumerate(groups):
-                if seconds[index]:
-                    other = Group(group.stage, lane.key.pool, lane.key.model)
-                    sums[index] += seconds[index] * self._fleet.overlap(group, other)
-        counts = [max(1, len(self._fleet.suited(group))) for group in groups]
-        return Backlog(*(total / count for total, count in zip(sums, counts, strict=True)))
+            parts = self._fleet.overlaps(pool, model, lane.key.pool, lane.key.model)
+            if parts != _NOTHING:
+                seconds = lane.ledger.ahead(key)
+                encode_s += parts[0] * seconds[0]
+                denoise_s += parts[1] * seconds[1]
+                decode_s += parts[2] * seconds[2]
+        encoders, denoisers, decoders = self._fleet.speeds(pool, model)
+        return Backlog(encode_s / encoders, denoise_s / denoisers, decode_s / decoders)
 
     def wait_s(self, pool: str, model: str, key: Key, backlog: Backlog, encode_s: float) -> float:
         """Predicted seconds until the denoise of a job at `key` starts, its encode taking `encode_s`."""
-        denoisers = self._fleet.suited(Group(Stage.DENOISE, pool, model))
-        at_once = not self._queued_ahead(denoisers, key) and any(worker.idle for worker in denoisers)
+        denoisers = self._fleet.suited(Stage.DENOISE, pool, model)
+        at_once = any(cohort.idle for cohort in denoisers) and not self._queued_ahead(pool, model, key)
         denoiser_s = 0.0 if at_once else max(backlog.denoise_s, _slot_free_s(denoisers))
         return max(backlog.encode_s + encode_s, denoiser_s)
 
     def position(self, pool: str, key: Key) -> int:
         """How many jobs of the pool that wait for a denoiser rank ahead."""
-        return sum(lane.position(key) for lane in self._book.lanes.values() if lane.key.pool == pool)
+        return sum(lane.queued.position(key) for lane in self._book.lanes.values() if lane.key.pool == pool)
 
-    def _queued_ahead(self, denoisers: Workers, key: Key) -> bool:
-        own = {worker.worker_id for worker in denoisers}
-        return any(
-            lane.queued
-            and lane.queued[0] < key
-            and any(worker.worker_id in own for worker in self._fleet.suited(_denoise_group(lane.key)))
-            for lane in self._book.lanes.values()
-        )
+    def _queued_ahead(self, pool: str, model: str, key: Key) -> bool:
+        """Whether a job that could take one of the same workers waits, and ranks ahead."""
+        for lane in self._book.lanes.values():
+            if lane.queued and lane.queued.first < key:
+                parts = self._fleet.overlaps(pool, model, lane.key.pool, lane.key.model)
+                if parts[1] > 0:
+                    return True
+        return False
 
 
-def _slot_free_s(workers: Workers) -> float:
+def _slot_free_s(cohorts: Cohorts) -> float:
     """Seconds until one of the workers has a slot to give, however its jobs rank: what runs in the last slot stays."""
-    return min((_soonest_s(worker) if worker.full else 0.0 for worker in workers), default=0.0)
-
-
-def _soonest_s(worker: WorkerRecord) -> float:
-    return min(record.unrun_s for record in worker.running.values())
-
-
-def _denoise_group(key: LaneKey) -> Group:
-    return Group(Stage.DENOISE, key.pool, key.model)
+    if any(cohort.idle or cohort.roomy for cohort in cohorts):
+        return 0.0
+    return min([cohort.full[0][0] for cohort in cohorts if cohort.full], default=0.0)

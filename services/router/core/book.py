@@ -1,65 +1,87 @@
 """All accepted jobs, their queues and their unrun seconds, kept in step: the one place where a task changes state."""
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 
-from services.router.core.job import Task
+from services.router.core.job import Stage, Task
 from services.router.core.lane import Lane, LaneKey
-from services.router.core.ledger import Ledger
-from services.router.core.peers import PeerKey, Peers, peer_key
 from services.router.core.record import JobRecord
 from services.router.core.task import TRANSITIONS, TaskRecord, TaskState
+from services.router.core.tenant import Tenant
+
+# When a job leaves, those behind it come nearer to their turn, and one long job less may run.
+_MOVED_UP = (Stage.ENCODE, Stage.DENOISE)
 
 
 class Book:
-    """Jobs by id, lanes by pool, model and length, a ledger a tenant, and peers; these last while in use."""
+    """Jobs by id, lanes by pool, model and length, tenants by name; these last while in use.
 
-    def __init__(self) -> None:
+    `due` collects the stages of which there may be something new to start; `ready` counts their tasks in READY. `fair`:
+    ranks depend on what else a tenant has.
+    """
+
+    def __init__(self, due: set[Stage], fair: bool) -> None:
+        self.ready = dict.fromkeys(Stage, 0)
         self.jobs: dict[str, JobRecord] = {}
         self.lanes: dict[LaneKey, Lane] = {}
-        self.tenants: dict[str, Ledger] = {}
-        self.peers: dict[PeerKey, Peers] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self._due = due
+        self._fair = fair
         self._holds: list[tuple[float, str, int, Task]] = []
         self._hold_count = 0
 
-    def lane(self, job: JobRecord) -> Lane:
-        return self.lanes[LaneKey(job.pool, job.request.model, job.is_long)]
-
     def add(self, job: JobRecord) -> None:
         """Take a job up, its tasks in whatever states they are in."""
-        key = LaneKey(job.pool, job.request.model, job.is_long)
-        lane = self.lanes.setdefault(key, Lane(key))
-        lane.job_count += 1
+        name, key = job.request.tenant, LaneKey(job.pool, job.request.model, job.is_long)
+        tenant, lane = self.tenants.get(name), self.lanes.get(key)
+        if tenant is None:
+            tenant = self.tenants[name] = Tenant(self._fair)
+        if lane is None:
+            lane = self.lanes[key] = Lane(key)
         self.jobs[job.job_id] = job
-        self.peers.setdefault(peer_key(job.request), Peers()).add(job.request.seconds.total_s, job.rank)
+        tenant.add(job)
+        job.lane, job.booked = lane, None
+        lane.job_count += 1
         for record in job.tasks:
-            lane.enter(job, record)
+            self._enter(lane, job, record)
         self.reckon(job)
 
     def remove(self, job: JobRecord) -> None:
         """Forget a job."""
-        lane, tenant = self.lane(job), job.request.tenant
+        lane, name = job.lane, job.request.tenant
+        assert lane is not None
+        del self.jobs[job.job_id]
         for record in job.tasks:
-            lane.leave(job, record)
+            self._leave(lane, job, record)
         lane.ledger.remove(job.key)
         lane.job_count -= 1
         if not lane.job_count:
             del self.lanes[lane.key]
-        self.tenants[tenant].remove(job.key)
-        if not self.tenants[tenant]:
-            del self.tenants[tenant]
-        peers = self.peers[peer_key(job.request)]
-        peers.remove(job.request.seconds.total_s, job.rank)
-        if not peers:
-            del self.peers[peer_key(job.request)]
-        del self.jobs[job.job_id]
+        tenant = self.tenants[name]
+        tenant.remove(job)
+        if not tenant.job_count:
+            del self.tenants[name]
+        job.lane = None
+        self._due.update(_MOVED_UP)
+
+    def rearrange(self, fair: bool, place: Callable[[JobRecord], None]) -> None:
+        """Take every job up anew, after `place` has given it its pool and length."""
+        jobs = list(self.jobs.values())
+        for job in jobs:
+            self.remove(job)
+        self._fair = fair
+        for job in jobs:
+            place(job)
+            self.add(job)
 
     def move(self, job: JobRecord, record: TaskRecord, state: TaskState) -> None:
         """Change the state of a task. Whatever it had done counts no more."""
         assert state in TRANSITIONS[record.state], f"{record.task}: {record.state} to {state} is not legal"
-        lane = self.lane(job)
-        lane.leave(job, record)
+        lane = job.lane
+        assert lane is not None
+        self._leave(lane, job, record)
         record.state, record.fraction = state, 0.0
-        lane.enter(job, record)
+        self._enter(lane, job, record)
         self.reckon(job)
 
     def hold(self, job: JobRecord, record: TaskRecord, until_s: float) -> None:
@@ -82,7 +104,25 @@ class Book:
         return self._holds[0][0] if self._holds else None
 
     def reckon(self, job: JobRecord) -> None:
-        """Write the job's unrun seconds anew."""
+        """Write the job's unrun seconds anew, if they have changed."""
         unrun = job.unrun
-        self.lane(job).ledger.put(job.key, unrun)
-        self.tenants.setdefault(job.request.tenant, Ledger()).put(job.key, unrun)
+        if unrun == job.booked:
+            return
+        assert job.lane is not None
+        job.booked = unrun
+        job.lane.ledger.put(job.key, unrun)
+        self.tenants[job.request.tenant].reckon(job, sum(unrun))
+
+    def _enter(self, lane: Lane, job: JobRecord, record: TaskRecord) -> None:
+        lane.enter(job, record)
+        stage = record.task.stage
+        if record.state is TaskState.READY:
+            self.ready[stage] += 1
+            self._due.add(stage)
+        if stage is Stage.DENOISE:
+            self._due.add(Stage.ENCODE)  # others may have come nearer to their turn
+
+    def _leave(self, lane: Lane, job: JobRecord, record: TaskRecord) -> None:
+        lane.leave(job, record)
+        if record.state is TaskState.READY:
+            self.ready[record.task.stage] -= 1

@@ -93,6 +93,10 @@ class SchedulerConfig:
     put back `max_setbacks` times if they do not; `max_reruns` results of a job that were lost are made again. Back-off
     is `backoff_s`, doubled each time up to `max_backoff_s`.
 
+    A paused job moves to a denoiser that has been idle for `move_cost_s`: what it does again since its last checkpoint,
+    and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each
+    has to run: one at a time, at most every second `rebalance_s`.
+
     Tenants with work share the denoisers by `tenant_weights` (1 where not named), times the weight of a job's class.
     """
 
@@ -102,6 +106,9 @@ class SchedulerConfig:
     max_queued_jobs: int = 10_000
     max_jobs_per_tenant: int | None = None
     encode_ahead_jobs: int = 8
+    move_cost_s: float = 15.0
+    rebalance: bool = False
+    rebalance_s: float = 30.0
     max_attempts: int = 3
     max_setbacks: int = 50
     max_reruns: int = 3
@@ -118,6 +125,8 @@ class SchedulerConfig:
             "max_queued_jobs": self.max_queued_jobs > 0,
             "max_jobs_per_tenant": self.max_jobs_per_tenant is None or self.max_jobs_per_tenant > 0,
             "encode_ahead_jobs": self.encode_ahead_jobs > 0,
+            "move_cost_s": self.move_cost_s > 0,
+            "rebalance_s": self.rebalance_s > 0,
             "max_attempts": self.max_attempts > 0,
             "max_setbacks": self.max_setbacks >= 0,
             "max_reruns": self.max_reruns >= 0,

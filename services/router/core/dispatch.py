@@ -1,68 +1,149 @@
 """Who runs what next: the best-ranked task that can start, on the worker that would finish it soonest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush
 
-from services.router.core.actions import StartTask
+from services.router.core.actions import Action, RequeueJob, StartTask, StopTask
 from services.router.core.book import Book
+from services.router.core.cohort import Cohort
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.fleet import Fleet, Group
+from services.router.core.fleet import BORROWED_S, Fleet
 from services.router.core.job import Stage
 from services.router.core.lane import Lane
 from services.router.core.policy import POLICIES
-from services.router.core.record import JobRecord, Key
-from services.router.core.task import TaskRecord, TaskState
+from services.router.core.record import JobRecord
+from services.router.core.task import Key, TaskRecord, TaskState
 from services.router.core.worker import WorkerRecord
 
-_Candidates = Callable[[JobRecord, TaskRecord], Iterable[WorkerRecord]]
+_Pick = Callable[[JobRecord, TaskRecord], tuple[WorkerRecord, str] | None]
 
 
 class Dispatch:
-    """Starts tasks: books them, gives them to workers, and says so in actions."""
+    """Starts tasks: books them, gives them to workers, and says so in actions.
 
-    def __init__(self, config: SchedulerConfig, pools: Iterable[PoolConfig], book: Book, fleet: Fleet) -> None:
+    Looks only at the stages that are due: a task became ready there, or a worker got free.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, pools: Iterable[PoolConfig], book: Book, fleet: Fleet, due: set[Stage]
+    ) -> None:
         self._config = config
         self._policy = POLICIES[config.policy]
         self._pools = {pool.name: pool for pool in pools}
+        self._lending = any(pool.borrow != "none" for pool in self._pools.values())
         self._book = book
         self._fleet = fleet
+        self._due = due
+        # Cohorts that run empty, so that a suspect gets a worker to itself.
+        self._reserved: set[Cohort] = set()
 
-    def run(self) -> list[StartTask]:
+    def run(self) -> list[Action]:
         """Start whatever can be started now."""
-        started = self._fill(Stage.DECODE, self._any_with_room)
-        started += self._fill(Stage.DENOISE, self._own_idle)
-        started += self._fill(Stage.DENOISE, self._borrowed_idle)
-        if self._policy.overtakes:
-            started += self._fill(Stage.DENOISE, self._overtaken)
-        started += self._fill(Stage.ENCODE, self._any_with_room)
+        started: list[Action] = []
+        due, ready = self._due, self._book.ready
+        if Stage.DECODE in due and ready[Stage.DECODE]:
+            self._fill(Stage.DECODE, self._least_loaded, started)
+        while Stage.DENOISE in due and ready[Stage.DENOISE]:
+            due.discard(Stage.DENOISE)
+            self._fill(Stage.DENOISE, self._own_idle, started)
+            if self._lending:
+                self._fill(Stage.DENOISE, self._borrowed, started)
+            if self._policy.overtakes:
+                self._fill(Stage.DENOISE, self._overtaken, started)
+                if self._lending:  # who is sent away may find another place: look again
+                    self._fill(Stage.DENOISE, partial(self._reclaimed, started), started)
+        if Stage.ENCODE in due and ready[Stage.ENCODE]:
+            self._fill(Stage.ENCODE, self._least_loaded, started)
+        self._due.clear()
         return started
 
-    def _fill(self, stage: Stage, candidates: _Candidates) -> list[StartTask]:
+    def begin(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord, why: str) -> StartTask:
+        """Give a ready task to a worker."""
+        stage = record.task.stage
+        finished: frozenset[int] = frozenset()
+        order, lent = job.key, False
+        attempt = job.attempt
+        if stage is Stage.DENOISE:
+            finished, order, lent = self._aim(job, worker)
+            attempt = job.attempt
+        elif stage is Stage.ENCODE:
+            attempt += 1
+        self._book.move(job, record, TaskState.RUNNING)
+        self._fleet.give(worker, record, order, lent)
+        return StartTask(record.task, worker.info.worker_id, order[0], attempt, finished, why)
+
+    def move(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord) -> StartTask:
+        """Give a running denoise, whose call is being stopped, to another worker. It goes on from its checkpoint."""
+        moved_from = record.worker_id
+        self._fleet.take(record)
+        share = record.share
+        finished, order, lent = self._aim(job, worker)
+        if record.share != share:
+            record.fraction = 0.0  # it was of more outputs than are left
+        self._book.reckon(job)
+        self._fleet.give(worker, record, order, lent)
+        why = f"idle, and it was paused on {moved_from}"
+        return StartTask(record.task, worker.worker_id, order[0], job.attempt, finished, why, moved_from)
+
+    def _aim(self, job: JobRecord, worker: WorkerRecord) -> tuple[frozenset[int], Key, bool]:
+        """A denoise is about to start: the outputs that it need not make, its place on the worker, if that is lent."""
+        finished = job.covered
+        job.attempt += 1
+        job.targets = frozenset(range(job.request.output_count)) - finished
+        job.denoise.share = len(job.targets) / job.request.output_count
+        if not self._lent_to(job, worker):
+            return finished, job.key, False
+        return finished, (job.rank + BORROWED_S, job.job_id, 0), True
+
+    def _lent_to(self, job: JobRecord, worker: WorkerRecord) -> bool:
+        """Whether it is another pool's worker, which that may ask back. A job whose pool has none is at home on any."""
+        if worker.pool == job.pool or not self._policy.overtakes:
+            return False
+        return worker.cohort not in self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+
+    def idle_hosts(self, job: JobRecord) -> Sequence[Cohort]:
+        """Denoisers that may take the job while they are idle: its own, or if none of them is, those it may borrow."""
+        own = self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+        return own if any(cohort.idle for cohort in own) else self._lent(job)
+
+    def _lent(self, job: JobRecord) -> Sequence[Cohort]:
+        borrow = self._pools[job.pool].borrow
+        if borrow == "none":
+            return ()
+        slots = 2 if borrow == "preemptible" else 1
+        capable = self._fleet.capable(Stage.DENOISE, job.request.model)
+        return [cohort for cohort in capable if cohort.kind.slots >= slots]
+
+    def _fill(self, stage: Stage, pick: _Pick, started: list[Action]) -> None:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
-        started: list[StartTask] = []
-        reserved: set[str] = set()
-        heads = [lane for lane in self._book.lanes.values() if self._may_start(lane, stage)]
+        heads = [
+            (lane.startable[stage].first, lane)
+            for lane in self._book.lanes.values()
+            if lane.startable[stage] and self._may_start(lane, stage)
+        ]
+        if not heads:
+            return
+        self._reserved.clear()
+        heapify(heads)
         while heads:
-            lane = min(heads, key=lambda lane: lane.startable[stage][0])
-            job, record = self._first(lane, stage)
-            free = (worker for worker in candidates(job, record) if worker.worker_id not in reserved)
-            worker = min(free, key=lambda worker: _preference(worker, job), default=None)
-            if worker is not None:
-                started.append(self._start(job, record, worker))
-                heads = [lane for lane in heads if self._may_start(lane, stage)]
+            key, lane = heappop(heads)
+            if not self._may_start(lane, stage):
                 continue
-            heads.remove(lane)
-            if record.suspect:  # it needs a worker to itself: let one run empty
-                suited = self._fleet.suited(Group(stage, job.pool, job.request.model))
-                reserved.update(worker.worker_id for worker in suited)
-        return started
+            job = self._book.jobs[key[1]]
+            record = _task(job, stage, key[2])
+            found = pick(job, record)
+            if found is not None:
+                started.append(self.begin(job, record, *found))
+                if lane.startable[stage]:
+                    heappush(heads, (lane.startable[stage].first, lane))
+            elif record.suspect:  # it needs a worker to itself: let one run empty
+                self._reserved.update(self._fleet.suited(stage, job.pool, job.request.model))
 
     def _may_start(self, lane: Lane, stage: Stage) -> bool:
-        """Whether the lane has a task of the stage to start, and is allowed to."""
-        if not lane.startable[stage]:
-            return False
+        """Whether the lane's first task of the stage is allowed to start."""
         if stage is Stage.ENCODE:
-            rank, job_id, _ = lane.startable[stage][0]
-            return lane.position((rank, job_id, 0)) < self._config.encode_ahead_jobs
+            return lane.queued.position(lane.startable[stage].first) < self._config.encode_ahead_jobs
         return stage is Stage.DECODE or not (lane.key.is_long and self._long_are_enough(lane))
 
     def _long_are_enough(self, lane: Lane) -> bool:
@@ -72,55 +153,70 @@ class Dispatch:
         lanes = [other for other in self._book.lanes.values() if other.key.is_long and other.key.pool == lane.key.pool]
         return sum(other.denoising for other in lanes) >= most
 
-    def _first(self, lane: Lane, stage: Stage) -> tuple[JobRecord, TaskRecord]:
-        _, job_id, output_index = lane.startable[stage][0]
-        job = self._book.jobs[job_id]
-        if stage is Stage.DECODE:
-            return job, job.decodes[output_index]
-        return job, job.encode if stage is Stage.ENCODE else job.denoise
+    def _least_loaded(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
+        """Of workers that have the model hot, else of any: an idle one, else that with the least to do."""
+        model = job.request.model
+        places = []
+        for cohort in self._free(self._fleet.capable(record.task.stage, model)):
+            cold = model not in cohort.kind.resident
+            if cohort.idle:
+                places.append((cold, False, *cohort.idle[0]))
+            if cohort.roomy and not record.suspect:
+                places.append((cold, True, *cohort.roomy[0]))
+        return (self._fleet.workers[min(places)[3]], "least to do") if places else None
 
-    def _start(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord) -> StartTask:
-        stage = record.task.stage
-        finished: frozenset[int] = frozenset()
-        if stage is Stage.DENOISE:
-            job.attempt += 1
-            finished = job.covered
-            job.targets = set(range(len(job.decodes))) - finished
-            record.share = len(job.targets) / len(job.decodes)
-        self._book.move(job, record, TaskState.RUNNING)
-        self._fleet.give(worker, record)
-        attempt = job.attempt + 1 if stage is Stage.ENCODE else job.attempt
-        return StartTask(record.task, worker.worker_id, job.rank, attempt, finished)
+    def _own_idle(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
+        return self._idle(job, self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)))
 
-    def _any_with_room(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
-        workers = self._fleet.capable(record.task.stage, job.request.model)
-        return (worker for worker in workers if worker.has_room(record))
-
-    def _own_idle(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
-        workers = self._fleet.suited(Group(Stage.DENOISE, job.pool, job.request.model))
-        return (worker for worker in workers if worker.idle and worker.has_room(record))
-
-    def _borrowed_idle(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
+    def _borrowed(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
         """Idle denoisers of other pools. They have no work of their own: that was started before."""
-        borrow = self._pools[job.pool].borrow
-        if borrow == "none":
-            return ()
-        slots = 2 if borrow == "preemptible" else 1
-        workers = self._fleet.capable(Stage.DENOISE, job.request.model)
-        return (worker for worker in workers if worker.idle and worker.info.slots >= slots)
+        found = self._idle(job, self._free(self._lent(job)))
+        return found and (found[0], f"idle, lent by pool {found[0].pool or 'none'}")
 
-    def _overtaken(self, job: JobRecord, record: TaskRecord) -> Iterable[WorkerRecord]:
-        """Busy denoisers all of whose jobs rank behind."""
-        workers = self._fleet.suited(Group(Stage.DENOISE, job.pool, job.request.model))
-        return (
-            worker
-            for worker in workers
-            if worker.has_room(record) and all(job.key < self._key(task.job_id) for task in worker.running)
-        )
+    def _overtaken(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
+        """Of busy denoisers all of whose jobs rank behind, that which has the most distant one: it can wait longest."""
+        if record.suspect:
+            return None
+        best: tuple[bool, Key, str] | None = None
+        for cohort in self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)):
+            if cohort.roomy and job.key < cohort.roomy[-1][0]:
+                front, worker_id = cohort.roomy[-1]
+                choice = (job.request.model in cohort.kind.resident, front, worker_id)
+                best = choice if best is None else max(best, choice)
+        return best and (self._fleet.workers[best[2]], f"ahead of {best[1][1]}")
 
-    def _key(self, job_id: str) -> Key:
-        return self._book.jobs[job_id].key
+    def _reclaimed(self, started: list[Action], job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
+        """A denoiser of its own that could be overtaken but for the slot of a borrower, which is sent away."""
+        if record.suspect:
+            return None
+        cohorts = self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model))
+        place = max((cohort.lending[-1] for cohort in cohorts if cohort.lending), default=None)
+        if place is None or not job.key < place[0]:
+            return None
+        worker = self._fleet.workers[place[1]]
+        guest = max((each for each in worker.running.values() if each.lent), key=lambda each: each.order)
+        self._send_away(guest, started)
+        return worker, f"asked back from {guest.task.job_id}"
+
+    def _send_away(self, guest: TaskRecord, started: list[Action]) -> None:
+        """Stop a borrower. It waits for another place, to go on from its checkpoint."""
+        job = self._book.jobs[guest.task.job_id]
+        started.append(StopTask(guest.task, guest.worker_id, reason="asked back"))
+        self._fleet.take(guest)
+        guest.share = job.missing_share
+        self._book.move(job, guest, TaskState.READY)
+        started.append(RequeueJob(job.job_id, job.attempt, "ASKED_BACK", Stage.DENOISE))
+
+    def _free(self, cohorts: Sequence[Cohort]) -> Sequence[Cohort]:
+        return [cohort for cohort in cohorts if cohort not in self._reserved] if self._reserved else cohorts
+
+    def _idle(self, job: JobRecord, cohorts: Iterable[Cohort]) -> tuple[WorkerRecord, str] | None:
+        model = job.request.model
+        places = [(model not in cohort.kind.resident, *cohort.idle[0]) for cohort in cohorts if cohort.idle]
+        return (self._fleet.workers[min(places)[2]], "idle") if places else None
 
 
-def _preference(worker: WorkerRecord, job: JobRecord) -> tuple[bool, float, str]:
-    return (job.request.model not in worker.info.resident, worker.load_s, worker.worker_id)
+def _task(job: JobRecord, stage: Stage, output_index: int) -> TaskRecord:
+    if stage is Stage.DECODE:
+        return job.decodes[output_index]
+    return job.encode if stage is Stage.ENCODE else job.denoise

@@ -7,6 +7,7 @@ is ignored.
 
 from dataclasses import dataclass
 
+from services.router.core.config import SchedulerConfig
 from services.router.core.job import JobRequest, Task, WorkerInfo
 
 
@@ -116,6 +117,16 @@ class ResultGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigReloaded:
+    """The operator has set the scheduler anew. What was accepted stays, with its rank; what runs goes on where it is.
+
+    Jobs whose pool is no more go to the first that takes them.
+    """
+
+    config: SchedulerConfig
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed; back-offs may be over."""
 
@@ -132,5 +143,6 @@ Event = (
     | TaskFinished
     | TaskFailed
     | ResultGone
+    | ConfigReloaded
     | Ticked
 )

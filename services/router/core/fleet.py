@@ -1,116 +1,257 @@
 """The workers, who of them may run what, and what each has been given."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
+from services.router.core.cohort import Cohort, Kind
 from services.router.core.config import PoolConfig
-from services.router.core.job import Stage, WorkerInfo
+from services.router.core.job import STAGES, Stage, WorkerInfo
 from services.router.core.pools import reserve
-from services.router.core.task import TaskRecord
+from services.router.core.task import NOWHERE, Key, TaskRecord
 from services.router.core.worker import WorkerRecord
 
-Workers = tuple[WorkerRecord, ...]
+Cohorts = tuple[Cohort, ...]
+Parts = tuple[float, float, float]
+"""Numbers for encode, denoise and decode."""
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
 _MAX_KEPT = 10_000
 
-
-class Group(NamedTuple):
-    """Work that is interchangeable to workers: a stage of the jobs of one pool and one model."""
-
-    stage: Stage
-    pool: str
-    model: str
+BORROWED_S = 1e9
+"""What is added to the rank of a job on a worker that is another pool's: it runs behind all of that pool's own."""
 
 
 class Fleet:
-    """Workers by id. Who suits whom is worked out once and kept until a worker changes."""
+    """Workers by id, and in cohorts. Who suits whom is worked out once and kept until the cohorts change.
 
-    def __init__(self, pools: Sequence[PoolConfig]) -> None:
+    `due` collects the stages for which a worker may have become free. `crowded` are the denoisers that have paused
+    jobs. `live` counts the denoisers that take work. `stirred`: one has become crowded or idle, or is another one now.
+    """
+
+    def __init__(self, pools: Sequence[PoolConfig], due: set[Stage]) -> None:
+        self.now = 0.0
         self.workers: dict[str, WorkerRecord] = {}
+        self.crowded: dict[str, WorkerRecord] = {}
+        self.live = 0
+        self.stirred = False
         self._pools = pools
-        self._capable: dict[tuple[Stage, str], Workers] = {}
-        self._suited: dict[Group, Workers] = {}
-        self._overlaps: dict[tuple[Group, Group], float] = {}
+        self._due = due
+        self._shares: dict[str, float] = {}
+        self._cohorts: dict[Kind, Cohort] = {}
+        self._capable: dict[tuple[Stage, str], Cohorts] = {}
+        self._suited: dict[tuple[Stage, str, str], Cohorts] = {}
+        self._speeds: dict[tuple[str, str], Parts] = {}
+        self._overlaps: dict[tuple[str, str, str, str], Parts] = {}
 
     def see(self, info: WorkerInfo) -> None:
         """A worker joined or changed."""
         worker = self.workers.get(info.worker_id)
         if worker is None:
-            self.workers[info.worker_id] = WorkerRecord(info)
+            worker = self.workers[info.worker_id] = WorkerRecord(info, idle_since_s=self.now)
+            known = None
         elif worker.info == info:
             return
         else:
-            worker.info = info
-        self._changed()
+            known, worker.info = worker.info, info
+        if info.stage is Stage.DENOISE and (known is None or _counted(known) != _counted(info)):
+            self._reserve()
+        self._settle(worker)
 
     def lose(self, worker_id: str) -> list[TaskRecord]:
         """Forget a worker; returns what it ran."""
         worker = self.workers.pop(worker_id, None)
         if worker is None:
             return []
-        self._changed()
+        self.crowded.pop(worker_id, None)
+        self._leave(worker)
+        if worker.info.stage is Stage.DENOISE:
+            self._reserve()
         for record in worker.running.values():
-            record.worker_id = ""
+            record.worker_id, record.order, record.lent = "", NOWHERE, False
         return list(worker.running.values())
 
-    def give(self, worker: WorkerRecord, record: TaskRecord) -> None:
-        """Note that the worker runs the task."""
-        record.worker_id = worker.worker_id
+    def give(self, worker: WorkerRecord, record: TaskRecord, order: Key, lent: bool = False) -> None:
+        """Note that the worker runs the task, which has this place among those that it runs."""
+        record.worker_id, record.order, record.lent = worker.info.worker_id, order, lent
         worker.running[record.task] = record
+        self._moved(worker)
 
     def take(self, record: TaskRecord) -> None:
         """Note that the task's worker, if it is still there, does not run it any more."""
         worker = self.workers.get(record.worker_id)
+        record.worker_id, record.order, record.lent = "", NOWHERE, False
+        if worker is None or worker.running.pop(record.task, None) is None:
+            return
+        if not worker.running:
+            worker.idle_since_s = self.now
+        self._due.add(record.task.stage)
+        self._moved(worker)
+
+    def reorder(self, record: TaskRecord, rank: float) -> None:
+        """Note that a running denoise has another rank, or less or more to run."""
+        worker = self.workers.get(record.worker_id)
         if worker is not None:
-            worker.running.pop(record.task, None)
-        record.worker_id = ""
+            record.order = (rank + BORROWED_S if record.lent else rank, record.task.job_id, 0)
+            self._due.add(record.task.stage)
+            self._moved(worker)
+
+    def observe(self, record: TaskRecord, seconds: float) -> None:
+        """Learn from a task that its worker did from its beginning to its end, in so many seconds."""
+        worker = self.workers.get(record.worker_id)
+        if worker is None:
+            return
+        before = worker.pace.step
+        worker.pace.observe(record.seconds * record.share, seconds)
+        if worker.cohort is not None and worker.pace.step != before:
+            self._reckon(worker.cohort)
+
+    def progressed(self, record: TaskRecord) -> None:
+        """Note that a running task has less to run."""
+        worker = self.workers.get(record.worker_id)
+        if worker is not None and worker.cohort is not None:
+            worker.cohort.shelve(worker)
+
+    def share_out(self, pools: Sequence[PoolConfig], shares: dict[str, float]) -> None:
+        """Reserve the denoisers anew: for other pools, or by other shares than the configured ones."""
+        self._pools, self._shares = pools, shares
+        self._reserve()
+        self._forget()
+
+    def wake(self) -> None:
+        """Let everything be looked at again."""
+        self._due.update(STAGES)
+        self.stirred = True
 
     def of_stage(self, stage: Stage) -> list[WorkerRecord]:
         """Workers of a stage, by id."""
         return [worker for _, worker in sorted(self.workers.items()) if worker.info.stage is stage]
 
-    def capable(self, stage: Stage, model: str) -> Workers:
-        """Every worker that may be given this stage of the model."""
-        return _kept(self._capable, (stage, model), lambda: self._find_capable(stage, model))
+    @property
+    def any_idle(self) -> bool:
+        """Whether a denoiser that takes work has nothing to do."""
+        return any(cohort.idle for cohort in self._cohorts.values() if cohort.kind.stage is Stage.DENOISE)
 
-    def suited(self, group: Group) -> Workers:
-        """The workers that the group may use as its own.
+    def capable(self, stage: Stage, model: str) -> Cohorts:
+        """Every worker that may be given this stage of the model."""
+        key = (stage, model)
+        known = self._capable.get(key)
+        return known if known is not None else _keep(self._capable, key, self._find_capable(stage, model))
+
+    def suited(self, stage: Stage, pool: str, model: str) -> Cohorts:
+        """The workers that this stage of the jobs of a pool and model may use as its own.
 
         For a denoise those of its pool, or every capable one where the pool has none, so that a job is never left
         without a worker for the sake of its pool; for the other stages every capable one.
         """
-        return _kept(self._suited, group, lambda: self._find_suited(group))
+        key = (stage, pool, model)
+        known = self._suited.get(key)
+        return known if known is not None else _keep(self._suited, key, self._find_suited(stage, pool, model))
 
-    def overlap(self, group: Group, other: Group) -> float:
-        """The part (0 to 1) of the other group's work that falls on workers of this group, if spread evenly."""
-        return _kept(self._overlaps, (group, other), lambda: self._find_overlap(group, other))
+    def speeds(self, pool: str, model: str) -> Parts:
+        """Estimated seconds a second that the workers of a pool and model do at each stage; 1 where there are none."""
+        key = (pool, model)
+        known = self._speeds.get(key)
+        return known if known is not None else _keep(self._speeds, key, self._find_speeds(pool, model))
 
-    def _find_capable(self, stage: Stage, model: str) -> Workers:
-        return tuple(worker for worker in self.of_stage(stage) if worker.can_run(model))
+    def overlaps(self, pool: str, model: str, other_pool: str, other_model: str) -> Parts:
+        """The parts (0 to 1) of the other's work that fall on workers of the first, if it is spread evenly."""
+        key = (pool, model, other_pool, other_model)
+        known = self._overlaps.get(key)
+        return known if known is not None else _keep(self._overlaps, key, self._find_overlaps(*key))
 
-    def _find_suited(self, group: Group) -> Workers:
-        capable = self.capable(group.stage, group.model)
-        if group.stage is not Stage.DENOISE:
+    def _find_capable(self, stage: Stage, model: str) -> Cohorts:
+        return tuple(cohort for kind, cohort in self._cohorts.items() if kind.stage is stage and model in kind.models)
+
+    def _find_suited(self, stage: Stage, pool: str, model: str) -> Cohorts:
+        capable = self.capable(stage, model)
+        if stage is not Stage.DENOISE:
             return capable
-        return tuple(worker for worker in capable if worker.pool == group.pool) or capable
+        return tuple(cohort for cohort in capable if cohort.kind.pool == pool) or capable
 
-    def _find_overlap(self, group: Group, other: Group) -> float:
-        own = {worker.worker_id for worker in self.suited(group)}
-        theirs = [worker.worker_id for worker in self.suited(other)]
-        return sum(worker_id in own for worker_id in theirs) / len(theirs) if theirs else 0.0
+    def _find_speeds(self, pool: str, model: str) -> Parts:
+        encode, denoise, decode = (
+            sum(cohort.speed for cohort in self.suited(stage, pool, model)) or 1.0 for stage in Stage
+        )
+        return (encode, denoise, decode)
 
-    def _changed(self) -> None:
-        reserve(self._pools, self.of_stage(Stage.DENOISE))
+    def _find_overlaps(self, pool: str, model: str, other_pool: str, other_model: str) -> Parts:
+        encode, denoise, decode = (
+            _overlap(self.suited(stage, pool, model), self.suited(stage, other_pool, other_model)) for stage in Stage
+        )
+        return (encode, denoise, decode)
+
+    def _moved(self, worker: WorkerRecord) -> None:
+        if worker.cohort is not None:
+            worker.cohort.shelve(worker)
+        if worker.info.stage is Stage.DENOISE:
+            if len(worker.running) > 1:
+                self.crowded[worker.info.worker_id] = worker
+                self.stirred = True
+            else:
+                self.crowded.pop(worker.info.worker_id, None)
+                self.stirred |= not worker.running
+
+    def _reserve(self) -> None:
+        denoisers = self.of_stage(Stage.DENOISE)
+        before = [worker.pool for worker in denoisers]
+        reserve(self._pools, denoisers, self._shares)
+        for worker, pool in zip(denoisers, before, strict=True):
+            if worker.pool != pool:
+                self._settle(worker)
+        self.live = sum(worker.info.ready for worker in denoisers)
+
+    def _settle(self, worker: WorkerRecord) -> None:
+        """Put a worker that joined or changed into the cohort that it belongs to."""
+        info = worker.info
+        kind = Kind(info.stage, worker.pool, info.models, info.resident, info.slots) if info.ready else None
+        if worker.cohort is None or worker.cohort.kind != kind:
+            self._leave(worker)
+            if kind is not None:
+                cohort = self._cohorts.get(kind)
+                if cohort is None:
+                    cohort = self._cohorts[kind] = Cohort(kind)
+                worker.cohort = cohort
+                cohort.size += 1
+                cohort.shelve(worker)
+                self._reckon(cohort)
+
+    def _leave(self, worker: WorkerRecord) -> None:
+        cohort = worker.cohort
+        if cohort is not None:
+            cohort.unshelve(worker)
+            worker.cohort = None
+            cohort.size -= 1
+            if not cohort.size:
+                del self._cohorts[cohort.kind]
+            self._reckon(cohort)
+
+    def _reckon(self, cohort: Cohort) -> None:
+        """Work out what the cohort can do."""
+        shelves = (cohort.idle, cohort.roomy, cohort.full)
+        paces = [self.workers[place[1]].pace.ratio for shelf in shelves for place in shelf]
+        cohort.speed = sum(1.0 / pace for pace in paces)
+        self._forget()
+
+    def _forget(self) -> None:
         self._capable.clear()
         self._suited.clear()
+        self._speeds.clear()
         self._overlaps.clear()
+        self.wake()
 
 
-def _kept(answers: dict[_Question, _Answer], question: _Question, find: Callable[[], _Answer]) -> _Answer:
-    answer = answers.get(question)
-    if answer is None:
-        if len(answers) >= _MAX_KEPT:  # anyone may ask about models that nobody has
-            answers.clear()
-        answer = answers[question] = find()
+def _counted(info: WorkerInfo) -> object:
+    """What decides the pool of a denoiser."""
+    return (info.ready, info.labels)
+
+
+def _overlap(own: Cohorts, theirs: Cohorts) -> float:
+    size = sum(cohort.size for cohort in theirs)
+    return sum(cohort.size for cohort in theirs if cohort in own) / size if size else 0.0
+
+
+def _keep(answers: dict[_Question, _Answer], question: _Question, answer: _Answer) -> _Answer:
+    if len(answers) >= _MAX_KEPT:  # anyone may ask about models that nobody has
+        answers.clear()
+    answers[question] = answer
     return answer

@@ -7,6 +7,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.fleet import Fleet
 from services.router.core.job import Stage
 from services.router.core.lane import Lane
+from services.router.core.policy import POLICIES
 from services.router.core.record import JobRecord, Seconds
 from services.router.core.task import TaskState
 
@@ -16,12 +17,16 @@ def check(config: SchedulerConfig, book: Book, fleet: Fleet) -> None:
     for job in book.jobs.values():
         _check_job(config, job)
     for lane in book.lanes.values():
-        _check_lane(lane, [job for job in book.jobs.values() if book.lane(job) is lane])
-    for tenant, ledger in book.tenants.items():
-        jobs = [job for job in book.jobs.values() if job.request.tenant == tenant]
-        assert len(ledger) == len(jobs) > 0, tenant
-        assert _close(ledger.total(), _unrun(jobs)), tenant
-    assert sum(len(peers) for peers in book.peers.values()) == len(book.jobs)
+        _check_lane(lane, [job for job in book.jobs.values() if job.lane is lane])
+    for name, tenant in book.tenants.items():
+        jobs = [job for job in book.jobs.values() if job.request.tenant == name]
+        assert tenant.job_count == len(jobs) > 0, name
+        if POLICIES[config.policy].rank == "stretch":
+            assert len(tenant.ledger) == len(jobs), name
+            assert _close(tenant.ledger.total(), (sum(_unrun(jobs)),)), name
+            assert sum(len(peers) for peers in tenant.peers.values()) == len(jobs), name
+    for stage in Stage:
+        assert book.ready[stage] == sum(len(lane.startable[stage]) for lane in book.lanes.values()), stage
     _check_workers(book, fleet)
 
 
@@ -43,7 +48,7 @@ def _check_job(config: SchedulerConfig, job: JobRecord) -> None:
 
 def _check_lane(lane: Lane, jobs: list[JobRecord]) -> None:
     assert lane.job_count == len(jobs) == len(lane.ledger) > 0, lane.key
-    assert lane.queued == sorted(job.key for job in jobs if job.queued), lane.key
+    assert list(lane.queued) == sorted(job.key for job in jobs if job.queued), lane.key
     for stage in Stage:
         ready = [
             (job.rank, job.job_id, record.task.output_index)
@@ -51,7 +56,7 @@ def _check_lane(lane: Lane, jobs: list[JobRecord]) -> None:
             for record in job.tasks
             if record.task.stage is stage and record.state is TaskState.READY
         ]
-        assert lane.startable[stage] == sorted(ready), (lane.key, stage)
+        assert list(lane.startable[stage]) == sorted(ready), (lane.key, stage)
     assert lane.denoising == sum(job.denoise.state is TaskState.RUNNING for job in jobs), lane.key
     assert _close(lane.ledger.total(), _unrun(jobs)), lane.key
 
@@ -64,6 +69,24 @@ def _check_workers(book: Book, fleet: Fleet) -> None:
     for worker in fleet.workers.values():
         assert all(r.worker_id == worker.worker_id for r in worker.running.values()), worker.worker_id
         assert all(r.task.stage is worker.info.stage for r in worker.running.values()), worker.worker_id
+        assert (worker.cohort is not None) == worker.info.ready, worker.worker_id
+        if worker.cohort is not None:
+            assert worker.shelf is not None
+            assert worker.place in worker.shelf, worker.worker_id
+            cohort = worker.cohort
+            assert worker.shelf is (cohort.idle if worker.idle else cohort.full if worker.full else cohort.roomy)
+            assert worker.place[0] == (
+                worker.pace.step
+                if worker.idle
+                else worker.slot_free_s
+                if worker.full
+                else worker.front
+                if worker.info.stage is Stage.DENOISE
+                else worker.load_s
+            ), worker.worker_id
+            lends = worker.full and any(record.lent for record in worker.running.values())
+            assert (worker.lending_place is not None) == (lends and worker.info.stage is Stage.DENOISE)
+            assert worker.lending_place in (*cohort.lending, None)
         suspects = sum(record.suspect for record in worker.running.values())
         assert not suspects or len(worker.running) == 1, worker.worker_id
 
@@ -73,5 +96,5 @@ def _unrun(jobs: list[JobRecord]) -> Seconds:
     return (sum(part[0] for part in parts), sum(part[1] for part in parts), sum(part[2] for part in parts))
 
 
-def _close(these: Seconds, those: Seconds) -> bool:
+def _close(these: tuple[float, ...], those: tuple[float, ...]) -> bool:
     return all(isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(these, those, strict=True))

@@ -12,6 +12,12 @@ class Stage(Enum):
     DENOISE = "denoise"
     DECODE = "decode"
 
+    # Enum's own hashes the name in Python each time, and stages are looked up in every event.
+    __hash__ = object.__hash__
+
+
+STAGES = frozenset(Stage)
+
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
@@ -22,7 +28,7 @@ class StageSeconds:
     decode_s: float
 
     def __post_init__(self) -> None:
-        if not all(0.0 <= seconds < inf for seconds in (self.encode_s, self.denoise_s, self.decode_s)):
+        if not (0.0 <= self.encode_s < inf and 0.0 <= self.denoise_s < inf and 0.0 <= self.decode_s < inf):
             raise ValueError(f"not seconds, each finite and 0 or more: {self}")
 
     @property
@@ -35,7 +41,8 @@ class JobRequest:
     """A priced job, as submitted.
 
     `priority_class` is "batch", "standard" or "premium"; `deadline_s` is on the clock of `now` (Unix seconds);
-    `output_count`, at least 1, is the number of decode tasks.
+    `output_count`, at least 1, is the number of decode tasks. `stages` are those that it goes through: all, but for a
+    study of queues, which has the denoise alone.
     """
 
     job_id: str
@@ -45,10 +52,13 @@ class JobRequest:
     seconds: StageSeconds
     output_count: int = 1
     deadline_s: float | None = None
+    stages: frozenset[Stage] = STAGES
 
     def __post_init__(self) -> None:
         if self.output_count < 1:
             raise ValueError(f"output_count of {self.job_id} is {self.output_count}")
+        if Stage.DENOISE not in self.stages:
+            raise ValueError(f"{self.job_id} has no denoise")
 
 
 @dataclass(frozen=True, slots=True)

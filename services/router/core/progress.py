@@ -27,10 +27,12 @@ class Progress:
                 decode.state = TaskState.DONE
             elif index in job.latents:
                 decode.state = TaskState.READY
-        job.denoise.share = _missing_share(job)
+        if Stage.ENCODE not in job.request.stages:
+            job.encode.state = TaskState.DONE
+        job.denoise.share = job.missing_share
         if job.all_covered:
             job.denoise.state = job.encode.state = TaskState.DONE
-        elif Stage.ENCODE in finished:
+        elif Stage.ENCODE in finished or job.encode.state is TaskState.DONE:
             job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
         else:
             job.encode.state = TaskState.READY
@@ -40,6 +42,8 @@ class Progress:
         self._fleet.take(record)
         if record.task.stage is Stage.DENOISE:
             job.latents |= job.targets
+            if not job.decodes and job.all_covered:
+                return self.end(job, "succeeded")
             return self._leave_denoise(job, "LATENTS_GONE")
         self._book.move(job, record, TaskState.DONE)
         if record.task.stage is Stage.ENCODE and job.denoise.state is TaskState.PENDING:
@@ -49,7 +53,7 @@ class Progress:
     def latents_ready(self, job: JobRecord, output_index: int) -> None:
         """One output of the running denoise is durable."""
         if output_index in job.targets:
-            job.latents.add(output_index)
+            job.latents |= {output_index}
             self._ready_decodes(job)
 
     def fail(self, job: JobRecord, record: TaskRecord, event: TaskFailed, now: float) -> list[Action]:
@@ -90,8 +94,8 @@ class Progress:
         if stage is Stage.DENOISE:
             return self._encode_again(job, reason)
         index = record.task.output_index
-        job.latents.discard(index)
-        job.targets.discard(index)
+        job.latents -= {index}
+        job.targets -= {index}
         self._book.move(job, record, TaskState.PENDING)
         if job.denoise.state is not TaskState.DONE:
             return []  # it still has outputs to make; this one is made in the next run
@@ -99,15 +103,18 @@ class Progress:
 
     def end(self, job: JobRecord, outcome: str, reason: str = "", blame: str = "") -> list[Action]:
         """The job is over; what runs of it is stopped."""
-        stops = [StopTask(r.task, r.worker_id) for r in job.tasks if r.state is TaskState.RUNNING and r.worker_id]
+        actions: list[Action] = []
         for record in job.tasks:
-            self._fleet.take(record)
+            if record.worker_id:
+                actions.append(StopTask(record.task, record.worker_id))
+                self._fleet.take(record)
         self._book.remove(job)
-        return [*stops, FinishJob(job.job_id, outcome, reason, blame)]
+        actions.append(FinishJob(job.job_id, outcome, reason, blame))
+        return actions
 
     def _again(self, job: JobRecord, record: TaskRecord, reason: str, now: float, delay_s: float) -> list[Action]:
         if record.task.stage is Stage.DENOISE:
-            record.share = _missing_share(job)
+            record.share = job.missing_share
         if delay_s > 0:
             self._book.hold(job, record, now + delay_s)
         else:
@@ -117,7 +124,7 @@ class Progress:
     def _encode_again(self, job: JobRecord, reason: str) -> list[Action]:
         if job.all_covered:
             return self._leave_denoise(job, reason)
-        job.denoise.share = _missing_share(job)
+        job.denoise.share = job.missing_share
         self._book.move(job, job.denoise, TaskState.PENDING)
         self._book.move(job, job.encode, TaskState.READY)
         return [RequeueJob(job.job_id, job.attempt, reason, Stage.ENCODE)]
@@ -131,18 +138,14 @@ class Progress:
         return self._finish_if_complete(job)
 
     def _denoise_again(self, job: JobRecord, reason: str) -> list[Action]:
-        job.denoise.share = _missing_share(job)
+        job.denoise.share = job.missing_share
         self._book.move(job, job.denoise, TaskState.READY)
         return [RequeueJob(job.job_id, job.attempt, reason, Stage.DENOISE)]
 
     def _ready_decodes(self, job: JobRecord) -> None:
         for index in sorted(job.latents):
-            if job.decodes[index].state is TaskState.PENDING:
+            if index < len(job.decodes) and job.decodes[index].state is TaskState.PENDING:
                 self._book.move(job, job.decodes[index], TaskState.READY)
 
     def _finish_if_complete(self, job: JobRecord) -> list[Action]:
         return self.end(job, "succeeded") if job.complete else []
-
-
-def _missing_share(job: JobRecord) -> float:
-    return 1.0 - len(job.covered) / len(job.decodes)

@@ -29,11 +29,12 @@ def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, earlies
     of the tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant is
     tagged as if it had its fair share and no more; no state is kept, so who had the fleet alone owes nothing later.
     """
-    ledger = book.tenants.get(request.tenant)
-    if ledger is None:
+    tenant = book.tenants.get(request.tenant)
+    if tenant is None:
         return earliest
-    weights = sum(config.tenant_weights.get(tenant, 1.0) for tenant in book.tenants)
+    named = sum(more - 1.0 for tenant, more in config.tenant_weights.items() if tenant in book.tenants)
+    weights = len(book.tenants) + named
     weight = config.tenant_weights.get(request.tenant, 1.0) * config.class_weights.get(request.priority_class, 1.0)
-    peers = book.peers.get(peer_key(request))
+    peers = tenant.peers.get(peer_key(request))
     after = peers.last_rank(request.seconds.total_s) if peers is not None else earliest
-    return max(after, ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight))
+    return max(after, tenant.ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight))

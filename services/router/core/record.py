@@ -1,17 +1,17 @@
 """What the scheduler keeps of an accepted job."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from services.router.core.config import PoolConfig
 from services.router.core.job import JobRequest, Stage, Task
-from services.router.core.task import TaskRecord, TaskState
+from services.router.core.task import Key, TaskRecord, TaskState
+
+if TYPE_CHECKING:
+    from services.router.core.lane import Lane
 
 Seconds = tuple[float, float, float]
 """Seconds of encode, denoise and decode."""
-
-Key = tuple[float, str, int]
-"""Place in a queue, lower first: rank, job id, output index."""
 
 
 @dataclass(slots=True)
@@ -19,53 +19,60 @@ class JobRecord:
     """An accepted job that is not over.
 
     `attempt` counts starts of its denoise, `reruns` results that had to be made again. `latents` are the outputs whose
-    latents are durable, `targets` those that the running denoise is to make.
+    latents are durable, `targets` those that the running denoise is to make. `lane` is where it queues, while it is in
+    the book, and `booked` what the ledgers hold of it.
     """
 
     request: JobRequest
-    rank: float
+    key: Key
     pool: str
     is_long: bool
     attempt: int
     encode: TaskRecord
     denoise: TaskRecord
     decodes: tuple[TaskRecord, ...]
-    latents: set[int] = field(default_factory=set)
-    targets: set[int] = field(default_factory=set)
+    tasks: tuple[TaskRecord, ...]
+    latents: frozenset[int] = frozenset()
+    targets: frozenset[int] = frozenset()
     reruns: int = 0
+    lane: "Lane | None" = None
+    booked: Seconds | None = None
 
     @property
     def job_id(self) -> str:
         return self.request.job_id
 
     @property
-    def key(self) -> Key:
-        return (self.rank, self.request.job_id, 0)
-
-    @property
-    def tasks(self) -> Iterator[TaskRecord]:
-        yield self.encode
-        yield self.denoise
-        yield from self.decodes
+    def rank(self) -> float:
+        return self.key[0]
 
     @property
     def unrun(self) -> Seconds:
         """Estimated seconds still to run, by stage."""
-        return (self.encode.unrun_s, self.denoise.unrun_s, sum(decode.unrun_s for decode in self.decodes))
+        decodes = self.decodes
+        decode_s = decodes[0].unrun_s if len(decodes) == 1 else sum(decode.unrun_s for decode in decodes)
+        return (self.encode.unrun_s, self.denoise.unrun_s, decode_s)
 
     @property
     def queued(self) -> bool:
         """Whether it waits for a denoiser."""
-        return self.denoise.state not in (TaskState.RUNNING, TaskState.DONE)
+        state = self.denoise.state
+        return state is not TaskState.RUNNING and state is not TaskState.DONE
 
     @property
     def covered(self) -> frozenset[int]:
         """Outputs that need no denoising: their latents or their pixels are durable."""
-        return frozenset(self.latents.union(i for i, d in enumerate(self.decodes) if d.state is TaskState.DONE))
+        decoded = [index for index, decode in enumerate(self.decodes) if decode.state is TaskState.DONE]
+        return self.latents.union(decoded) if decoded else self.latents
+
+    @property
+    def missing_share(self) -> float:
+        """The part of its outputs that is to be denoised still."""
+        return 1.0 - len(self.covered) / self.request.output_count
 
     @property
     def all_covered(self) -> bool:
-        return len(self.covered) == len(self.decodes)
+        return len(self.covered) == self.request.output_count
 
     @property
     def complete(self) -> bool:
@@ -78,7 +85,7 @@ class JobRecord:
         Outputs that are finished stay so; of the one at work as many seconds are done as before.
         """
         old_s, new_s = self.request.seconds.denoise_s, request.seconds.denoise_s
-        self.request, self.rank, self.is_long = request, rank, is_long
+        self.request, self.key, self.is_long = request, (rank, self.job_id, 0), is_long
         self.encode.seconds, self.denoise.seconds = request.seconds.encode_s, new_s
         for decode in self.decodes:
             decode.seconds = request.seconds.decode_s / len(self.decodes)
@@ -94,16 +101,26 @@ class JobRecord:
         return self.encode if task.stage is Stage.ENCODE else self.denoise
 
 
+def is_long(request: JobRequest, pool: PoolConfig) -> bool:
+    """Whether the job counts as long in the pool."""
+    return request.seconds.total_s >= pool.long_job_s
+
+
 def new_record(request: JobRequest, rank: float, pool: PoolConfig, attempt: int = 0) -> JobRecord:
     """A job with all its tasks in PENDING."""
-    job_id, seconds, count = request.job_id, request.seconds, request.output_count
+    job_id, seconds = request.job_id, request.seconds
+    count = request.output_count if Stage.DECODE in request.stages else 0
+    encode = TaskRecord(Task(job_id, Stage.ENCODE), seconds.encode_s)
+    denoise = TaskRecord(Task(job_id, Stage.DENOISE), seconds.denoise_s)
+    decodes = tuple([TaskRecord(Task(job_id, Stage.DECODE, index), seconds.decode_s / count) for index in range(count)])
     return JobRecord(
         request=request,
-        rank=rank,
+        key=(rank, job_id, 0),
         pool=pool.name,
-        is_long=seconds.total_s >= pool.long_job_s,
+        is_long=is_long(request, pool),
         attempt=attempt,
-        encode=TaskRecord(Task(job_id, Stage.ENCODE), seconds.encode_s),
-        denoise=TaskRecord(Task(job_id, Stage.DENOISE), seconds.denoise_s),
-        decodes=tuple(TaskRecord(Task(job_id, Stage.DECODE, i), seconds.decode_s / count) for i in range(count)),
+        encode=encode,
+        denoise=denoise,
+        decodes=decodes,
+        tasks=(encode, denoise, *decodes),
     )

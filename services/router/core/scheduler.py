@@ -6,6 +6,7 @@ from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
 from services.router.core.dispatch import Dispatch
 from services.router.core.events import (
+    ConfigReloaded,
     Event,
     JobAmendRequested,
     JobCancelRequested,
@@ -23,9 +24,11 @@ from services.router.core.events import (
 from services.router.core.fleet import Fleet
 from services.router.core.invariants import check
 from services.router.core.job import JobRequest, Stage, Task
-from services.router.core.policy import pools_in_force
+from services.router.core.moves import Moves
+from services.router.core.policy import POLICIES, pools_in_force
 from services.router.core.progress import Progress
-from services.router.core.record import JobRecord, new_record
+from services.router.core.rebalance import Rebalance
+from services.router.core.record import JobRecord, is_long, new_record
 from services.router.core.task import TaskRecord, TaskState
 from services.router.core.views import JobView, PoolView, Views, WorkerView
 
@@ -38,14 +41,20 @@ class Scheduler:
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
+        self._now = 0.0
+        self._due: set[Stage] = set()
+        self._book = Book(self._due, fair=_is_fair(config))
+        self._fleet = Fleet(pools_in_force(config), self._due)
+        self._configure(config)
+
+    def _configure(self, config: SchedulerConfig) -> None:
         pools = pools_in_force(config)
         self.config = config
-        self._now = 0.0
-        self._book = Book()
-        self._fleet = Fleet(pools)
         self._admission = Admission(config, pools, self._book, self._fleet)
         self._progress = Progress(config, self._book, self._fleet)
-        self._dispatch = Dispatch(config, pools, self._book, self._fleet)
+        self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._due)
+        self._moves = Moves(config, self._book, self._fleet, self._dispatch)
+        self._rebalance = Rebalance(config, pools, self._book, self._fleet)
         self._views = Views(pools, self._book, self._fleet)
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -53,11 +62,15 @@ class Scheduler:
 
         Raises `ValueError` if a job is submitted whose id is that of a job not yet over.
         """
-        self._now = max(self._now, now)
+        self._now = self._fleet.now = max(self._now, now)
         self._book.release(self._now)
         actions = self._apply(event)
         if not isinstance(event, TaskProgressed):
+            self._rebalance.run()
             actions += self._dispatch.run()
+            moved = self._moves.run()
+            if moved:  # there is room where they were
+                actions += moved + self._dispatch.run()
         return actions
 
     def estimate_verdict(self, request: JobRequest, now: float) -> Verdict:
@@ -78,7 +91,8 @@ class Scheduler:
 
     def next_tick_s(self) -> float | None:
         """When `Ticked` will have something to release; None if nothing waits for a time. A later tick does no harm."""
-        return self._book.next_release_s()
+        times = [self._book.next_release_s(), self._moves.next_due_s(), self._rebalance.next_due_s()]
+        return min((time_s for time_s in times if time_s is not None), default=None)
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the state contradicts itself. Looks at everything: for tests."""
@@ -86,6 +100,9 @@ class Scheduler:
 
     def _apply(self, event: Event) -> list[Action]:
         match event:
+            case TaskProgressed() | TaskFinished() | TaskFailed() | ResultGone():
+                found = self._running(event.task)
+                return self._report(event, *found) if found else []
             case JobSubmitted(request, encoded):
                 return self._submit(request, encoded)
             case JobRestored():
@@ -101,6 +118,9 @@ class Scheduler:
                 return []
             case WorkerLost(worker_id):
                 return self._lose_worker(worker_id)
+            case ConfigReloaded(config):
+                self._reload(config)
+                return []
             case Ticked():
                 return []
             case LatentsReady(job_id, output_index):
@@ -108,9 +128,23 @@ class Scheduler:
                 if found:
                     self._progress.latents_ready(found[0], output_index)
                 return []
-            case _:
-                found = self._running(event.task)
-                return self._report(event, *found) if found else []
+
+    def _reload(self, config: SchedulerConfig) -> None:
+        if config == self.config:
+            self._fleet.wake()
+            return
+        self._configure(config)
+        self._fleet.share_out(pools_in_force(config), {})
+        self._book.rearrange(_is_fair(config), self._place)
+
+    def _place(self, job: JobRecord) -> None:
+        """Find the job's place under a configuration that it was not accepted under."""
+        pool = self._admission.pool_named(job.pool) or self._admission.pool_of(job.request)
+        job.pool, job.is_long = pool.name, is_long(job.request, pool)
+        for record in job.tasks:  # what it was allowed then is no reason to end it now
+            record.failures = min(record.failures, self.config.max_attempts - 1)
+            record.setbacks = min(record.setbacks, self.config.max_setbacks)
+        job.reruns = min(job.reruns, self.config.max_reruns)
 
     def _report(
         self, event: TaskProgressed | TaskFinished | TaskFailed | ResultGone, job: JobRecord, record: TaskRecord
@@ -119,8 +153,11 @@ class Scheduler:
             case TaskProgressed():
                 record.fraction = max(record.fraction, min(1.0, event.fraction))
                 self._book.reckon(job)
+                self._fleet.progressed(record)
                 return []
-            case TaskFinished():
+            case TaskFinished(_, seconds):
+                if job.attempt <= 1:  # a later attempt may have gone on from a checkpoint
+                    self._fleet.observe(record, seconds)
                 return self._progress.finish(job, record)
             case ResultGone():
                 return self._progress.lose_input(job, record)
@@ -138,8 +175,13 @@ class Scheduler:
         verdict = self._admission.judge(request, self._now)
         if not verdict.admitted:
             return [RejectJob(request.job_id, verdict)]
-        job = new_record(request, verdict.rank, self._admission.pool_of(request))
-        self._progress.restore(job, frozenset({Stage.ENCODE} if encoded else ()), frozenset())
+        pool = self._admission.pool_named(verdict.pool)
+        assert pool is not None
+        job = new_record(request, verdict.rank, pool)
+        if Stage.ENCODE in request.stages and not encoded:
+            job.encode.state = TaskState.READY
+        else:
+            job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
         self._book.add(job)
         return [AdmitJob(request.job_id, verdict)]
 
@@ -149,8 +191,9 @@ class Scheduler:
         verdict = self._admission.judge_amended(job, request, self._now)
         if verdict.admitted:
             pool = self._admission.pool_named(job.pool) or self._admission.pool_of(request)
-            job.amend(request, verdict.rank, is_long=request.seconds.total_s >= pool.long_job_s)
+            job.amend(request, verdict.rank, is_long=is_long(request, pool))
         self._book.add(job)
+        self._fleet.reorder(job.denoise, job.rank)
         if not verdict.admitted:
             return [RejectAmendment(job.job_id, verdict)]
         runs = job.denoise.state is TaskState.RUNNING and job.denoise.worker_id
@@ -177,3 +220,8 @@ class Scheduler:
             if job is not None:  # an earlier task of this worker may have ended the job
                 actions += self._progress.lose_worker(job, record, worker_id, self._now)
         return actions
+
+
+def _is_fair(config: SchedulerConfig) -> bool:
+    """Whether a tenant's own work puts its ranks off."""
+    return POLICIES[config.policy].rank == "stretch"

@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from services.router.core.job import Task
+
+Key = tuple[float, str, int]
+"""Place in a queue, lower first: rank, job id, output index."""
+
+NOWHERE: Key = (inf, "", 0)
 
 
 class TaskState(Enum):
     """Where a task stands."""
+
+    # Enum's own hashes the name in Python each time.
+    __hash__ = object.__hash__
 
     PENDING = "pending"  # its input is not there yet
     READY = "ready"  # may be started
@@ -35,6 +44,9 @@ class TaskRecord:
     `seconds` is the estimate of all of it, `share` the part (0 to 1) that is to be run still or again, `fraction` how
     much of that is done. `failures` are tries held against the job, `setbacks` tries that are not. A suspect was
     running when a worker died: it runs alone from then on, so that it takes no other job down with it.
+
+    `order` is the place of a running denoise among those of its worker, the first of which has the device; `lent`: the
+    worker is another pool's.
     """
 
     task: Task
@@ -46,6 +58,8 @@ class TaskRecord:
     failures: int = 0
     setbacks: int = 0
     suspect: bool = False
+    order: Key = NOWHERE
+    lent: bool = False
 
     @property
     def unrun_s(self) -> float:

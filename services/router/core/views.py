@@ -44,7 +44,8 @@ class JobView:
     """A job that is not over.
 
     `position` counts the waiting jobs of its pool that rank ahead, `wait_s` predicts the seconds until its denoise
-    starts; both are 0 once it does. `running` are its tasks that run now.
+    starts; both are 0 once it does. `unrun_s` is of all stages, `denoise_s` the denoise's part of it; `running` are
+    its tasks that run now.
     """
 
     job_id: str
@@ -55,6 +56,7 @@ class JobView:
     position: int
     wait_s: float
     unrun_s: float
+    denoise_s: float
     running: tuple[Task, ...]
 
 
@@ -78,7 +80,19 @@ class Views:
             backlog = self._backlogs.ahead(job.pool, model, job.key)
             wait_s = self._backlogs.wait_s(job.pool, model, job.key, backlog, job.encode.unrun_s)
         running = tuple(record.task for record in job.tasks if record.state is TaskState.RUNNING)
-        return JobView(job_id, job.pool, job.rank, job.attempt, job.queued, position, wait_s, sum(job.unrun), running)
+        unrun = job.unrun
+        return JobView(
+            job_id=job_id,
+            pool=job.pool,
+            rank=job.rank,
+            attempt=job.attempt,
+            queued=job.queued,
+            position=position,
+            wait_s=wait_s,
+            unrun_s=sum(unrun),
+            denoise_s=unrun[1],
+            running=running,
+        )
 
     def pools(self) -> tuple[PoolView, ...]:
         return tuple(self._pool(pool) for pool in self._pools)

@@ -1,18 +1,36 @@
 """What the scheduler keeps of a worker."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from services.router.core.job import Task, WorkerInfo
-from services.router.core.task import TaskRecord
+from services.router.core.pace import Pace
+from services.router.core.task import NOWHERE, Key, TaskRecord
+
+if TYPE_CHECKING:
+    from services.router.core.cohort import Cohort
+
+Place = tuple[Any, str]
+"""What a shelf is ordered by, then the worker's id."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkerRecord:
-    """A worker and what it runs. `pool` is the pool that it is reserved for, "" for encoders and decoders."""
+    """A worker and what it runs. `pool` is the pool that it is reserved for, "" for encoders and decoders.
+
+    `cohort`, `shelf` and `place` say where it is to be found; it has no cohort while it takes no work. `idle_since_s`
+    is when it last had nothing to run, or joined.
+    """
 
     info: WorkerInfo
     pool: str = ""
     running: dict[Task, TaskRecord] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    idle_since_s: float = 0.0
+    cohort: "Cohort | None" = None
+    shelf: list[Place] | None = None
+    place: Place = (0, "")
+    lending_place: Place | None = None
 
     @property
     def worker_id(self) -> str:
@@ -20,8 +38,23 @@ class WorkerRecord:
 
     @property
     def load_s(self) -> float:
-        """Estimated seconds until all that it runs is done."""
-        return sum(record.unrun_s for record in self.running.values())
+        """Estimated seconds until all that it runs is done, at its pace."""
+        return self.pace.ratio * sum([record.unrun_s for record in self.running.values()])
+
+    @property
+    def slot_free_s(self) -> float:
+        """Estimated seconds until the first of what it runs is done, at its pace."""
+        return self.pace.ratio * min([record.unrun_s for record in self.running.values()], default=0.0)
+
+    @property
+    def front(self) -> Key:
+        """The place of what has the device; behind every other if it is idle."""
+        return min([record.order for record in self.running.values()], default=NOWHERE)
+
+    @property
+    def lends(self) -> bool:
+        """Whether a borrower has one of its slots."""
+        return any(record.lent for record in self.running.values())
 
     @property
     def idle(self) -> bool:
@@ -29,15 +62,5 @@ class WorkerRecord:
 
     @property
     def full(self) -> bool:
-        """Whether all its slots are taken."""
-        return 0 < self.info.slots <= len(self.running)
-
-    def can_run(self, model: str) -> bool:
-        """Whether it may be given work of this model."""
-        return self.info.ready and model in self.info.models
-
-    def has_room(self, record: TaskRecord) -> bool:
-        """Whether it has a slot for this task. A suspect runs alone."""
-        if len(self.running) >= self.info.slots:
-            return False
-        return not self.running or not (record.suspect or any(other.suspect for other in self.running.values()))
+        """Whether nothing can join what it runs. A suspect runs alone."""
+        return 0 < self.info.slots <= len(self.running) or any(record.suspect for record in self.running.values())

@@ -56,9 +56,9 @@ def test_what_is_not_there_cannot_be_removed() -> None:
     st.sampled_from([0.0, 0.25, 1.0, 2.0]),
 )
 def test_the_first_gap_is_the_first_place_that_fits(entries: list[tuple[int, int]], start: int, slope: float) -> None:
-    ledger = Ledger()
+    ledger = Ledger(width=1)
     for index, (rank, value) in enumerate(entries):
-        ledger.put((float(rank), f"{index:02}", 0), (0.0, float(value), 0.0))
+        ledger.put((float(rank), f"{index:02}", 0), (float(value),))
     ends = [start + slope * sum(value for rank, value in entries if rank <= limit) for limit in range(-1, 61)]
     found = ledger.first_gap(float(start), slope)
     fits = [start + slope * sum(value for rank, value in entries if rank <= end) <= end for end in ends]
@@ -67,9 +67,9 @@ def test_the_first_gap_is_the_first_place_that_fits(entries: list[tuple[int, int
 
 
 def test_a_gap_is_found_across_buckets() -> None:
-    ledger = Ledger()
+    ledger = Ledger(width=1)
     for index in range(1000):
-        ledger.put((100.0 + 2.0 * index, f"{index:04}", 0), (0.5, 1.0, 0.5))
+        ledger.put((100.0 + 2.0 * index, f"{index:04}", 0), (2.0,))
     assert ledger.first_gap(100.0, 1.0) == 2100.0
     ledger.remove((1500.0, "0700", 0))
     assert ledger.first_gap(100.0, 1.0) == 1500.0
