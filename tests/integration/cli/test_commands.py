@@ -52,6 +52,22 @@ def test_generate_saves_a_picture(run: Run, tmp_path: Path) -> None:
         assert (picture.format, picture.size) == ("PNG", (96, 96))
 
 
+def test_amend_a_running_job_then_a_finished_one(run: Run) -> None:
+    code, out = run("submit", PROMPT, "--steps", "100", "--seed", "5", "--count", "4")
+    assert code == 0
+    job_id = out.strip()
+    code, out = run("amend", job_id, "--steps", "2")
+    assert (code, out.startswith(f"{job_id}: 2 steps instead of 100, ")) == (0, True)
+    assert run("watch", job_id)[0] == 0
+    assert run("amend", job_id, "--finish-now") == (0, f"{job_id}: succeeded, with 2 steps\n")
+    code, out = run("amend", job_id, "--more", "3")
+    refined, _, words = out.partition(": ")
+    assert (code, words.startswith(f"goes on from {job_id}, from step 2 to 5, ")) == (0, True)
+    assert run("watch", refined)[0] == 0
+    with pytest.raises(SystemExit):
+        run("amend", job_id, "--steps", "3", "--more", "1")
+
+
 def test_generate_saves_several_in_the_wanted_format(run: Run, tmp_path: Path) -> None:
     code, out = run("generate", PROMPT, *QUICK, "--count", "2", "--size", "64x80", "-o", "two.webp", "--json")
     assert code == 0
