@@ -92,7 +92,9 @@ class Amend:
         self._driver.handle(JobAmendRequested(request))
         verdict = live.verdict
         if verdict is None:
-            # It ended just now; its last event is being written.
+            # It ended just now.
+            while not live.over:
+                await live.change()
             return await self._change_ended(live.record, amendment, request_id)
         if not verdict.admitted:
             log.info("amendment_refused", job_id=live.job_id, reason=verdict.reason)
