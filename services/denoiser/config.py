@@ -13,6 +13,10 @@ class DenoiserConfig(WorkerConfig):
     max_active_jobs: int = 3
     # Where a job gives way to a better-ranked one: before each "block" of a network, or "step", or never ("off").
     preemption: Literal["block", "step", "off"] = "block"
+    # Whether equal forwards of jobs that allow it are computed together where that is measured to pay, and how many at
+    # most.
+    merging: Literal["on", "off"] = "on"
+    max_merge: int = 8
     # A job's progress is told no more often than this; 0: after each step.
     progress_seconds: float = 0.1
     # Device time between two checkpoints of a job.
@@ -20,6 +24,8 @@ class DenoiserConfig(WorkerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 1 <= self.max_merge <= 64:
+            raise ValueError("max_merge: must be 1 to 64")
         if not self.checkpoint_seconds > 0:
             raise ValueError("checkpoint_seconds: must be above 0")
         if not 0 <= self.progress_seconds <= 60:

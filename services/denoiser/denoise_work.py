@@ -7,6 +7,7 @@ import structlog
 import torch
 
 from services.denoiser.amendments import Amendments
+from services.denoiser.forward_log import ForwardLog, forward_log
 from services.denoiser.loop_state import LoopState
 from services.denoiser.loop_steps import LoopSteps, StartAgain
 from services.denoiser.refinement import LOOP_LATENTS, Refinement
@@ -24,6 +25,15 @@ from triptych.v1.job_pb2 import JobSpec
 
 log = structlog.get_logger()
 LATENTS = "latents"
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """An output's latents, the device seconds they took, and the forwards among them."""
+
+    latents: Bundle
+    device_s: float
+    forwards: ForwardLog
 
 
 @dataclass(frozen=True)
@@ -45,12 +55,15 @@ class DenoiseWork:
     refined: Bundle | None = None
     refined_step_count: int = 0
 
-    def run(self, thread: DeviceThread) -> tuple[Bundle, float]:
-        """The latents, and the device seconds they took. Raises `Stopped`, and whatever the block raises."""
+    def run(self, thread: DeviceThread) -> Denoised:
+        """Run it, on the device thread. Raises `Stopped`, and whatever the block raises."""
         began, resume = thread.clock_s(), self.resume
+        forwards = ForwardLog()
+        forward_log.set(forwards)
         while True:
             try:
-                return to_bundle(self._outputs(resume)), thread.clock_s() - began
+                latents = to_bundle(self._outputs(resume))
+                return Denoised(latents, thread.clock_s() - began, forwards)
             except Uncapturable as error:
                 # Raised by a restore alone, before any step: a state of another version, say.
                 log.warning("checkpoint_left_aside", why=str(error))

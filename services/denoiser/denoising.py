@@ -1,4 +1,4 @@
-"""One job in the denoiser: its outputs one after the other, each output's latents durable while the next one runs."""
+"""One job in the denoiser: its outputs, each one's latents durable while the next one runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,8 @@ from google.protobuf.duration_pb2 import Duration
 from services.denoiser.amendments import Amendments
 from services.denoiser.checkpoints import Checkpoints
 from services.denoiser.config import DenoiserConfig
-from services.denoiser.denoise_work import DenoiseWork
+from services.denoiser.denoise_work import Denoised, DenoiseWork
+from services.denoiser.job_kind import job_kind
 from services.denoiser.output_observer import OutputObserver
 from services.denoiser.pauses import Pauses
 from services.stage.calls import Call
@@ -47,6 +48,10 @@ class Denoising:
         self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
         self._amendments = Amendments(request.spec.step_count)
         self._measurements: list[Measurement] = []
+        self._device_s = 0.0
+        self._kind = job_kind(model, request.spec) if config.merging == "on" else None
+        # Part of each output that is done.
+        self._fractions = dict.fromkeys(request.finished_outputs, 1.0)
         self._started = False
         self._restart_only = False
 
@@ -81,10 +86,11 @@ class Denoising:
         if not self._started:
             self._started = True
             self._events.put_nowait(DenoiseResponse(started=DenoiseStarted()))
+        self._pauses.begin(output_index)
         if step == 0:
             return
-        outputs = self._request.spec.output_count
-        self._call.fraction = min(1.0, (output_index + self._amendments.fraction(step, step_count)) / outputs)
+        self._fractions[output_index] = self._amendments.fraction(step, step_count)
+        self._call.fraction = sum(self._fractions.values()) / self._request.spec.output_count
         progress = Progress(
             stage=STAGE_DENOISE,
             output_index=output_index,
@@ -102,19 +108,30 @@ class Denoising:
             self._events.put_nowait(DenoiseResponse(restart_only=JobRestartOnly(reason=reason)))
 
     async def _run(self) -> None:
+        """Outputs that may be merged come to the device together; others one after the other."""
+        missing = [
+            index for index in range(self._request.spec.output_count) if index not in self._request.finished_outputs
+        ]
         async with asyncio.TaskGroup() as storing:
-            for output_index in range(self._request.spec.output_count):
-                if output_index in self._request.finished_outputs:
-                    continue
-                bundle, device_s = await self._denoise(await self._work(output_index))
-                self._measure(device_s)
-                storing.create_task(self._store(output_index, bundle))
+            for output_index in missing:
+                if self._kind is not None:
+                    storing.create_task(self._make(output_index, storing))
+                else:
+                    await self._make(output_index, storing)
 
-    async def _denoise(self, work: DenoiseWork) -> tuple[Bundle, float]:
+    async def _make(self, output_index: int, storing: asyncio.TaskGroup) -> None:
+        denoised = await self._denoise(await self._work(output_index))
+        self._pauses.end(output_index)
+        self._measure(denoised)
+        storing.create_task(self._store(output_index, denoised.latents))
+
+    async def _denoise(self, work: DenoiseWork) -> Denoised:
         """Run it; if memory is short, once more with the device for itself."""
         rank = (self._request.call.rank, self._request.call.job_id)
         function = partial(work.run, self._host.thread)
-        return await run_twice(self._host.thread, rank, function, on_pause=self._pauses.told)
+        told = partial(self._pauses.told, work.output_index)
+        holds = self._config.preemption == "off"
+        return await run_twice(self._host.thread, rank, function, on_pause=told, holds=holds, kind=self._kind)
 
     async def _work(self, output_index: int) -> DenoiseWork:
         entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
@@ -147,14 +164,22 @@ class Denoising:
         self._events.put_nowait(DenoiseResponse(latents=Latents(output_index=output_index, data=ref)))
         await self._checkpoints.drop(output_index)
 
-    def _measure(self, device_s: float) -> None:
-        measurement = Measurement(model=self._request.spec.model, stage=STAGE_DENOISE, batch_size=1)
-        measurement.device_time.FromNanoseconds(round(device_s * 1e9))
-        self._measurements.append(measurement)
+    def _measure(self, denoised: Denoised) -> None:
+        """An output's device time, all that is not in a forward too, by the batch of its forwards."""
+        self._device_s += denoised.device_s
+        for batch, share in denoised.forwards.shares().items():
+            measurement = Measurement(
+                model=self._request.spec.model,
+                stage=STAGE_DENOISE,
+                batch_size=batch,
+                call_count=denoised.forwards.by_batch[batch].count,
+            )
+            measurement.device_time.FromNanoseconds(round(denoised.device_s * share * 1e9))
+            self._measurements.append(measurement)
 
     def _finished(self) -> DenoiseFinished:
         total = Duration()
-        total.FromNanoseconds(sum(each.device_time.ToNanoseconds() for each in self._measurements))
+        total.FromNanoseconds(round(self._device_s * 1e9))
         return DenoiseFinished(device_time=total, measurements=self._measurements)
 
 

@@ -8,6 +8,8 @@ from grpc.aio import Server
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.denoising import Denoising
 from services.denoiser.forward_costs import default_cache, forward_costs
+from services.denoiser.forward_seam import add_forward_seam
+from services.denoiser.merging import Merging
 from services.stage.checkpoint import DENOISE, Checkpoint
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
@@ -42,6 +44,16 @@ class DenoiserServer(DenoiserServiceServicer):
         self.models.load()
         for model in self.models:
             self._count(model.checkpoint)
+        self._let_merge()
+
+    def _let_merge(self) -> None:
+        """Forwards of every network may meet those of other jobs."""
+        thread = self._host.thread
+        merging = Merging(thread, self._host.device, self._config.max_merge)
+        thread.merge_with(merging)
+        for model in self.models:
+            for name, network in model.block(DENOISE).networks.items():
+                add_forward_seam(network, f"{model.checkpoint.name}.{name}", thread, merging)
 
     def _count(self, checkpoint: Checkpoint) -> None:
         """What the catalog says of a model's cost is not looked for."""

@@ -1,7 +1,7 @@
 """Work that runs out of memory is tried once more, with the device for itself."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import structlog
@@ -20,13 +20,15 @@ async def run_twice(
     *,
     alone: Callable[[], _Result] | None = None,
     on_pause: Callable[[bool], None] | None = None,
+    holds: bool = False,
+    kind: Hashable | None = None,
 ) -> _Result:
     """The function's result; if memory is short, that of `alone` (by default the same), while nothing else is on.
 
-    Raises what the function raises, the second `torch.OutOfMemoryError` too.
+    Options are those of `DeviceThread.run`. Raises what the function raises, the second `torch.OutOfMemoryError` too.
     """
     try:
-        return await thread.run(rank, function, on_pause=on_pause)
+        return await thread.run(rank, function, on_pause=on_pause, holds=holds, kind=kind)
     except torch.OutOfMemoryError as error:
         log.warning("memory_short", job_id=rank[1], error=str(error))
     # Only here: until the exception is gone, its traceback holds the failed run's tensors.

@@ -104,5 +104,4 @@ def bits(bundle: Bundle) -> list[bytes]:
 
 
 async def run(thread: DeviceThread, work: DenoiseWork, rank: float = 1.0) -> Bundle:
-    bundle, _ = await thread.run((rank, ""), lambda: work.run(thread))
-    return bundle
+    return (await thread.run((rank, ""), lambda: work.run(thread))).latents

@@ -1,0 +1,33 @@
+"""What one output's forwards cost: how many there were, and with how many others each was computed."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Forwards:
+    """Equal forwards: how many, and the seconds that they took, others' parts of them left out."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class ForwardLog:
+    """Forwards of one output by batch: samples that were computed in one, other jobs' included."""
+
+    by_batch: dict[int, Forwards] = field(default_factory=dict)
+
+    def note(self, batch: int, seconds: float) -> None:
+        forwards = self.by_batch.setdefault(batch, Forwards())
+        forwards.count += 1
+        forwards.seconds += seconds
+
+    def shares(self) -> dict[int, float]:
+        """The part of all seconds that forwards of each batch took. On an accelerator that runs behind: roughly."""
+        total = sum(forwards.seconds for forwards in self.by_batch.values())
+        return {batch: forwards.seconds / total for batch, forwards in self.by_batch.items()} if total else {}
+
+
+# Of the work that runs: each has a context of its own.
+forward_log: ContextVar[ForwardLog | None] = ContextVar("forward_log", default=None)
