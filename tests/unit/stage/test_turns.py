@@ -264,16 +264,16 @@ def test_nobody_waits_for_ever(plans: list[dict[str, object]], most: int, save_s
 
 
 def _tick_and_check(device: Device) -> Unit | None:
-    able = [work for work in device.turns.works if work.started and not work.stopped]
-    best = min(able, key=lambda work: work.place, default=None)
-    stopped = any(work.stopped for work in device.turns.works) or any(group.stopped for group in device.turns.groups)
+    wanted = [work for work in device.turns.works if not work.stopped]
+    best = min((work.place for work in wanted if work.started), default=None)
+    stopped = len(wanted) < len(device.turns.works) or any(group.stopped for group in device.turns.groups)
     unit = device.tick()
     if isinstance(unit, Group):
         assert len({work.kind for work in device.last}) <= 1
         assert len({work.shape for work in device.last if isinstance(work, Job)}) <= 1
         assert device.turns.gains is None or len(device.last) <= device.turns.gains.most(unit.call)
     if best is not None and not stopped:
-        # It is the best, or better than what was started, or it helps the best: it is of its kind.
-        ahead = [work for work in device.last if work.place <= best.place]
-        assert ahead or device.last[0].kind == best.kind is not None
+        # It is the best that was started, or better, or it helps such a one: it is of its kind.
+        ahead = [work for work in wanted if work.place <= best]
+        assert any(work in ahead or work.kind in {one.kind for one in ahead} - {None} for work in device.last)
     return unit
