@@ -89,7 +89,7 @@ class Denoising:
         self._pauses.begin(output_index)
         if step == 0:
             return
-        self._fractions[output_index] = self._amendments.fraction(step, step_count)
+        self._fractions[output_index] = min(1.0, self._amendments.fraction(step, step_count))
         self._call.fraction = sum(self._fractions.values()) / self._request.spec.output_count
         progress = Progress(
             stage=STAGE_DENOISE,

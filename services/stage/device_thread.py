@@ -167,15 +167,12 @@ class DeviceThread:
             raise
 
     def rerank(self, job_id: str, rank: float) -> None:
-        """Give a job's work another rank, from the next `give_way` on. From any thread.
-
-        Work that is nested in other work stays there until it is done, however it ranks by then.
-        """
+        """Rank all work of a job anew, from its next yield point on. From any thread."""
         with self._wake:
-            for work in [*self._running, *self._waiting]:
+            for work in self._turns.works:
                 if work.rank[1] == job_id:
                     work.rank = (rank, job_id)
-            heapq.heapify(self._waiting)
+            self._notice()
 
     def give_way(self, *, in_forward: bool = False) -> None:
         """Called by running work, on the device thread: let all better-ranked work that waits go first.
@@ -367,6 +364,9 @@ def _run(work: _Fibre) -> None:
         if work.stopped:
             raise Stopped
         work.result = work.function()
+    except Stopped:
+        # A new one: the traceback of the first holds all tensors of the work.
+        work.error = Stopped()
     except BaseException as error:  # noqa: BLE001 - the edge of the device thread
         work.error = error
 

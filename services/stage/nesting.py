@@ -1,4 +1,4 @@
-"""How much work may lie paused on the device thread, under the work that runs."""
+"""How much work may lie paused on the device thread, beside the work that runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ def _untold() -> int:
 class Nesting:
     """Bounds of what is paused.
 
-    At most `max_depth` pieces of work are paused at once; each takes some hundred frames of Python's stack. Once they
-    hold `max_bytes` together (the rise of `allocated` since the first of them began) no more is paused in the middle of
-    a forward, where the activations are; between two steps a job holds little more than its latents.
+    At most `max_depth` pieces of work are paused at once in the middle of something. Once they hold `max_bytes`
+    together (the rise of `allocated` since none was) no more is paused in the middle of a forward, where the
+    activations are; between two steps a job holds little more than its latents.
     """
 
     max_depth: int = 4

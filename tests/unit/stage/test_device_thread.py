@@ -291,3 +291,53 @@ async def test_no_more_than_so_much_work_lies_paused() -> None:
 async def test_full_of_activations_work_gives_way_between_steps_alone() -> None:
     assert await depths(5, in_forward=True, max_bytes=2) == [0, 1, 2, 2, 2]
     assert await depths(5, in_forward=False, max_bytes=2) == [0, 1, 2, 3, 4]
+
+
+async def test_a_rank_may_change_while_work_runs(thread: DeviceThread) -> None:
+    order: list[str] = []
+    here, go = threading.Event(), threading.Event()
+
+    def long() -> None:
+        here.set()
+        go.wait(10)
+        thread.give_way()
+        order.append("long")
+
+    running = asyncio.create_task(thread.run((1.0, "long"), long))
+    await asyncio.to_thread(here.wait, 10)
+    other = asyncio.create_task(thread.run((2.0, "other"), lambda: order.append("other")))
+    await asyncio.sleep(0)
+    thread.rerank("long", 3.0)
+    go.set()
+    await asyncio.gather(running, other)
+    assert order == ["other", "long"]
+
+
+async def test_paused_work_that_is_cancelled_ends_before_what_runs(thread: DeviceThread) -> None:
+    order: list[str] = []
+    paused, go = threading.Event(), threading.Event()
+    here = threading.Event()
+
+    def long() -> None:
+        try:
+            here.set()
+            paused.wait(10)
+            thread.give_way()
+        finally:
+            order.append("long ends")
+
+    def short() -> None:
+        go.wait(10)
+        thread.give_way()
+        order.append("short ends")
+
+    running = asyncio.create_task(thread.run((9.0, "long"), long, on_pause=lambda _: paused.set()))
+    await asyncio.to_thread(here.wait, 10)
+    better = asyncio.create_task(thread.run((1.0, "short"), short))
+    await asyncio.sleep(0)
+    paused.set()
+    running.cancel()
+    await asyncio.wait([running])
+    go.set()
+    await better
+    assert order == ["long ends", "short ends"]

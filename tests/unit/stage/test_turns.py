@@ -221,6 +221,7 @@ def test_work_that_wants_to_be_alone_is_not_started_for_the_sake_of_a_group_nor_
     assert device.history == [(name,) for name in "abc" for _ in range(2 * PARTS)]
 
 
+NOT_FIELDS = ("rank", "arrives", "stops", "amended")
 JOBS = st.lists(
     st.builds(
         dict,
@@ -233,6 +234,8 @@ JOBS = st.lists(
         # When it arrives, and when it is cancelled: so many ticks after the start.
         arrives=st.integers(0, 30),
         stops=st.none() | st.integers(0, 40),
+        # Another rank, and when it gets it.
+        amended=st.none() | st.tuples(st.integers(0, 40), st.integers(0, 3).map(float)),
     ),
     min_size=1,
     max_size=9,
@@ -241,14 +244,17 @@ JOBS = st.lists(
 
 @given(JOBS, st.integers(1, 5), st.sampled_from([None, 0.0, 1.0]))
 def test_nobody_waits_for_ever(plans: list[dict[str, object]], most: int, save_s: float | None) -> None:
-    """Whatever arrives and is cancelled when: all the rest is done, exactly, the best first, equal ones together."""
+    """Whatever arrives, is amended, is cancelled when: all the rest is done, the best first, equal ones together."""
     device = Device(Table({"small": most, "other": 2}, save_s))
     jobs: dict[int, Job] = {}
     for tick in range(60):
         for index, plan in enumerate(plans):
             if plan["arrives"] == tick:
-                fields = {name: value for name, value in plan.items() if name not in ("rank", "arrives", "stops")}
+                fields = {name: value for name, value in plan.items() if name not in NOT_FIELDS}
                 jobs[index] = device.add(Job((plan["rank"], f"{index}"), index, **fields))  # type: ignore[arg-type]
+            amended = plan["amended"]
+            if isinstance(amended, tuple) and amended[0] == tick and index in jobs:
+                jobs[index].rank = (amended[1], f"{index}")
             stops = plan["stops"]
             if isinstance(stops, int) and stops == tick and index in jobs:
                 device.stop(jobs[index])
