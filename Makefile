@@ -6,7 +6,7 @@ SITE = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("pur
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I protos -I $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test check lint protos bench compose-test
+.PHONY: help setup demo up down test check lint protos bench soak compose-test
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,7 +48,10 @@ protos: setup ## generate triptych/v1 from protos/
 	$(PROTOC) --grpc_python_out=. --mypy_grpc_out=. protos/triptych/v1/*_service.proto
 
 bench: setup ## run every benchmark and print JSON
-	for name in exchange overhead preemption cancel; do $(BIN)/python -m bench.$$name --json || exit 1; done
+	for name in exchange overhead preemption cancel merge; do $(BIN)/python -m bench.$$name --json || exit 1; done
+
+soak: setup ## 2,000 short jobs with cancels, failures and preemptions; print JSON
+	$(BIN)/python -m bench.soak --json
 
 compose-test: ## build the images, run the compose file, make a picture through it
 	bash tests/compose/run.sh

@@ -1,11 +1,12 @@
 """A denoiser in this process, called over real gRPC and NATS: so that calls and device work share one clock."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -30,6 +31,8 @@ from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import StageCall
 from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobSpec
 
+_NO_MORE: Mapping[str, Path] = MappingProxyType({})
+
 
 @dataclass
 class Blocks:
@@ -48,7 +51,7 @@ class BenchDenoiser:
         self.server = server
         self.blocks = Blocks()
         self._stub = stub
-        self._encoded = encoded
+        self.encoded = encoded
         self._ids = (f"job-{index}" for index in count(1))
 
     def spec(self, model: str, step_count: int, seed: int = 1) -> JobSpec:
@@ -64,10 +67,12 @@ class BenchDenoiser:
             output_count=1,
         )
 
-    def denoise(self, spec: JobSpec, rank: float) -> "grpc.aio.UnaryStreamCall[Any, Any]":
-        """The call's events."""
+    def denoise(
+        self, spec: JobSpec, rank: float, conditioning: list[Conditioning] | None = None
+    ) -> "grpc.aio.UnaryStreamCall[Any, Any]":
+        """The call's events; by default with the conditioning that all jobs of the model share."""
         call = StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
-        request = DenoiseRequest(call=call, spec=spec, conditioning=self._encoded[spec.model])
+        request = DenoiseRequest(call=call, spec=spec, conditioning=conditioning or self.encoded[spec.model])
         stream: grpc.aio.UnaryStreamCall[Any, Any] = self._stub.Denoise(request)
         return stream
 
@@ -87,11 +92,16 @@ class BenchDenoiser:
 
 
 @asynccontextmanager
-async def bench_denoiser(folder: Path) -> AsyncIterator[BenchDenoiser]:
-    """Start NATS and the denoiser, with the models "long" and "short", one torch thread."""
+async def bench_denoiser(
+    folder: Path, more: Mapping[str, Path] = _NO_MORE, **settings: Any
+) -> AsyncIterator[BenchDenoiser]:
+    """Start NATS and the denoiser, with the models "long" and "short" and `more` checkpoints, one torch thread."""
     configure_logs("warning")
     torch.set_num_threads(1)
-    config = DenoiserConfig(device="cpu", catalog=write_long_model(folder))
+    catalog = write_long_model(folder)
+    with catalog.open("a") as file:
+        file.writelines(f'[models.{name}]\ncheckpoint = "{place}"\ndtype = "float32"\n' for name, place in more.items())
+    config = DenoiserConfig(device="cpu", catalog=catalog, **settings)
     nats = NatsServer(folder / "nats")
     nats.start()
     try:
@@ -105,8 +115,8 @@ async def bench_denoiser(folder: Path) -> AsyncIterator[BenchDenoiser]:
             await rpc.start(server.register)
             async with open_channel(rpc.address) as channel:
                 bench = BenchDenoiser(host, server, DenoiserServiceStub(channel), {})
-                for name in ("long", "short"):
-                    bench._encoded[name] = await _conditioning(host, bench.spec(name, 1))
+                for name in ("long", "short", *more):
+                    bench.encoded[name] = await _conditioning(host, bench.spec(name, 1))
                 network = server.models.get("long").block(DENOISE).networks["transformer"]
                 add_yield_points(network, lambda: bench.blocks.began.append(time.perf_counter()))
                 yield bench

@@ -133,6 +133,11 @@ class DeviceThread:
         """Pieces of work that have not been started."""
         return sum(not work.started for work in self._turns.works)
 
+    @property
+    def started_count(self) -> int:
+        """Pieces of work that have been started and are not done."""
+        return sum(work.started for work in self._turns.works)
+
     async def run(
         self,
         rank: Rank,

@@ -126,7 +126,7 @@ async def test_a_cancelled_member_leaves_in_the_middle_of_a_forward_and_the_othe
     go.set()
     assert largest_difference(await other, alone) < 1e-3
     assert ended == ["best"]
-    assert await sd3.thread.run((9.0, ""), lambda: len(sd3.thread._turns.works)) == 1
+    assert await sd3.thread.run((9.0, ""), lambda: sd3.thread.started_count) == 1
 
 
 async def test_a_job_that_fails_fails_alone(sd3: MergingBench, monkeypatch: pytest.MonkeyPatch) -> None:
