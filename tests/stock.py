@@ -24,7 +24,7 @@ class StockPipelines:
 
     def frames(self, spec: JobSpec, output_index: int = 0) -> np.ndarray[Any, Any]:
         """The frames that one call with `seed + output_index` gives: uint8, frames × height × width × 3."""
-        pipeline = self._pipeline(spec.model)
+        pipeline = self.pipeline(spec.model)
         for name, guider in guiders(pipeline).items():
             setattr(pipeline, name, guided(guider, guidance(spec)))
         state = pipeline(
@@ -35,7 +35,8 @@ class StockPipelines:
         result = (state.get("images") or state.get("videos"))[0]
         return np.stack([np.asarray(frame) for frame in (result if isinstance(result, list) else [result])])
 
-    def _pipeline(self, name: str) -> Any:
+    def pipeline(self, name: str) -> Any:
+        """A model's, loaded once."""
         if name not in self._loaded:
             pipeline = ModularPipeline.from_pretrained(Catalog.load(self._folder / "models.toml").checkpoint(name))
             pipeline.load_components(dtype=torch.float32)

@@ -7,12 +7,14 @@ import torch
 from diffusers import (
     AutoencoderKL,
     AutoencoderKLWan,
+    ControlNetModel,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
+    StableDiffusionXLControlNetPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
     UniPCMultistepScheduler,
@@ -36,7 +38,7 @@ from transformers import (
     UMT5EncoderModel,
 )
 
-NAMES = ("sdxl", "flux", "sd3", "wan", "wan-i2v")
+NAMES = ("sdxl", "flux", "sd3", "wan", "wan-i2v", "wan22", "sdxl-control")
 
 _CLIP = CLIPTextConfig(
     vocab_size=200,
@@ -72,6 +74,8 @@ def make_tiny_checkpoints(folder: Path) -> None:
     _sd3(clip, t5).save_pretrained(folder / "sd3")
     WanPipeline(**_wan(t5, in_channels=16)).save_pretrained(folder / "wan")
     _wan_i2v(t5).save_pretrained(folder / "wan-i2v")
+    _wan22(t5).save_pretrained(folder / "wan22")
+    _save_sdxl_control(clip, folder / "sdxl-control")
 
 
 def write_catalog(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
@@ -85,15 +89,15 @@ def write_catalog(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
     for name in names:
         kind, frames = ("video", 9) if name.startswith("wan") else ("image", 1)
         lines += [
-            f"[models.{name}]",
+            f'[models."{name}"]',
             f'checkpoint = "{name}"',
             f'media_kind = "{kind}"',
             'dtype = "float32"',
-            f"[models.{name}.defaults]",
+            f'[models."{name}".defaults]',
             f"step_count = 3\nguidance = 3.0\nwidth = 64\nheight = 64\nframe_count = {frames}\nfps = 8.0",
-            f"[models.{name}.limits]",
+            f'[models."{name}".limits]',
             f"max_side = 1024\nmax_frame_count = {33 if frames > 1 else 1}",
-            f"[models.{name}.cost]",
+            f'[models."{name}".cost]',
             "effective_tflops = 1.0\nload_s = 0.5",
             # One is left to be counted.
             "" if name == "flux" else "tflop_per_ktoken = 0.02",
@@ -155,6 +159,19 @@ def _sdxl(clip: CLIPTokenizer) -> StableDiffusionXLPipeline:
     )
 
 
+def _save_sdxl_control(clip: CLIPTokenizer, folder: Path) -> None:
+    """Two networks in each step. The ControlNet's last layers are not zero, as they are before any training."""
+    parts = _sdxl(clip).components
+    controlnet = ControlNetModel.from_unet(parts["unet"])
+    for layer in (*controlnet.controlnet_down_blocks, controlnet.controlnet_mid_block):
+        torch.nn.init.normal_(layer.weight, std=0.3)
+    del parts["image_encoder"], parts["feature_extractor"]
+    StableDiffusionXLControlNetPipeline(**parts, controlnet=controlnet).save_pretrained(folder)
+    # The modular blocks of SDXL know of ControlNets, and are found by the plain pipeline's name.
+    index = folder / "model_index.json"
+    index.write_text(index.read_text().replace("StableDiffusionXLControlNetPipeline", "StableDiffusionXLPipeline"))
+
+
 def _flux(clip: CLIPTokenizer, t5: PreTrainedTokenizerFast) -> FluxPipeline:
     return FluxPipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
@@ -212,22 +229,31 @@ def _wan(t5: PreTrainedTokenizerFast, in_channels: int, **more: int) -> dict[str
             base_dim=8, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True]
         ),
         "scheduler": UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
-        "transformer": WanTransformer3DModel(
-            patch_size=(1, 2, 2),
-            num_attention_heads=2,
-            attention_head_dim=24,
-            in_channels=in_channels,
-            out_channels=16,
-            text_dim=32,
-            freq_dim=64,
-            ffn_dim=64,
-            num_layers=2,
-            cross_attn_norm=True,
-            qk_norm="rms_norm_across_heads",
-            rope_max_seq_len=64,
-            **more,
-        ),
+        "transformer": _wan_transformer(in_channels, **more),
     }
+
+
+def _wan_transformer(in_channels: int, **more: int) -> WanTransformer3DModel:
+    return WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=2,
+        attention_head_dim=24,
+        in_channels=in_channels,
+        out_channels=16,
+        text_dim=32,
+        freq_dim=64,
+        ffn_dim=64,
+        num_layers=2,
+        cross_attn_norm=True,
+        qk_norm="rms_norm_across_heads",
+        rope_max_seq_len=64,
+        **more,
+    )
+
+
+def _wan22(t5: PreTrainedTokenizerFast) -> WanPipeline:
+    """Two networks, one after the other: the second takes over where half of the noise is gone."""
+    return WanPipeline(**_wan(t5, in_channels=16), transformer_2=_wan_transformer(16), boundary_ratio=0.5)
 
 
 def _wan_i2v(t5: PreTrainedTokenizerFast) -> WanImageToVideoPipeline:

@@ -14,6 +14,7 @@ from services.decoder.pictures import Frames, pictures
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
 from services.stage.hosted_models import HostedModels
+from services.stage.ref_check import check_refs
 from services.stage.short_memory import run_twice
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
@@ -50,11 +51,12 @@ class DecoderServer(DecoderServiceServicer):
     async def Decode(self, request: DecodeRequest, context: Context) -> DecodeResponse:
         with self._host.calls.admit(request.call):
             check_spec(request.spec)
+            check_refs(request.conditioning, latents=request.latents.data)
             model = self._models.get(request.spec.model)
             try:
                 return await self._decode(model, request)
             except Exception as error:
-                raise stage_failure(error, "decoding") from error
+                raise stage_failure(error, "decoding", request.spec) from error
 
     async def _decode(self, model: HostedModel, request: DecodeRequest) -> DecodeResponse:
         tile_from_pixels = self._host.models[request.spec.model].tile_from_pixels

@@ -68,7 +68,7 @@ class LoopState:
         self.generator.set_state(drawn.cpu())
 
     def _codec(self) -> StateCodec:
-        return StateCodec(self.generator, self.pipeline._execution_device)
+        return StateCodec(self.generator, self.pipeline._execution_device, self.pipeline.components)
 
     def _values(self, state: Any) -> Iterator[tuple[str, str, Any]]:
         for name, value in vars(state).items():

@@ -13,6 +13,7 @@ from services.denoiser.merging import Merging
 from services.stage.checkpoint import DENOISE, Checkpoint
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
+from services.stage.ref_check import check_refs
 from services.stage.spec_check import check_amendment, check_spec
 from services.stage.worker import WorkerHost
 from triptych.errors import Reason, TriptychError
@@ -67,6 +68,8 @@ class DenoiserServer(DenoiserServiceServicer):
     async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
         with self._host.calls.admit(request.call) as call:
             check_spec(request.spec)
+            checkpoint = {"checkpoint": request.checkpoint.data} if request.HasField("checkpoint") else {}
+            check_refs(request.conditioning, **checkpoint)
             model = self.models.get(request.spec.model)
             denoising = Denoising(self._host, self._config, model, request, call)
             self._running[_start_of(request.call)] = denoising
@@ -74,9 +77,9 @@ class DenoiserServer(DenoiserServiceServicer):
                 async for event in denoising.events():
                     yield event
             except ExceptionGroup as group:
-                raise stage_failure(group.exceptions[0], "denoising") from group
+                raise stage_failure(group.exceptions[0], "denoising", request.spec) from group
             except Exception as error:
-                raise stage_failure(error, "denoising") from error
+                raise stage_failure(error, "denoising", request.spec) from error
             finally:
                 del self._running[_start_of(request.call)]
 

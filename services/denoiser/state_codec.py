@@ -1,11 +1,12 @@
 """The state of a denoising loop as values that the exchange carries, and back. Typed, never pickled.
 
 The exchange has tensors, numbers, text, lists and tuples. Here a tuple whose first item is a tag stands for the rest:
-a tensor that must stay on the CPU, a dtype, the job's noise generator, a numpy array or scalar, a dictionary, an object
-of diffusers' own (a guider's momentum).
+a tensor that must stay on the CPU, a dtype, the job's noise generator, a component of its pipeline (the network that is
+in use, of two), a numpy array or scalar, a dictionary, an object of diffusers' own (a guider's momentum).
 """
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,17 @@ class Uncapturable(Exception):
 
 
 class StateCodec:
-    """Of one job: `generator` is the one that its loop draws from, whose own state travels by itself."""
+    """Of one job: `generator` is the one that its loop draws from, whose own state travels by itself.
 
-    def __init__(self, generator: torch.Generator, device: torch.device) -> None:
+    So does the state of its `components`, where one has any: a value that is one of them travels as its name.
+    """
+
+    def __init__(
+        self, generator: torch.Generator, device: torch.device, components: Mapping[str, Any] | None = None
+    ) -> None:
         self._generator = generator
         self._device = device
+        self._components = components or {}
 
     def encode(self, value: Any, depth: int = 0) -> Any:
         """The value in the exchange's terms; tensors are copied to the CPU. Raises `Uncapturable`."""
@@ -42,6 +49,9 @@ class StateCodec:
                 "dict",
                 [(self.encode(key, depth + 1), self.encode(item, depth + 1)) for key, item in value.items()],
             )
+        for name, component in self._components.items():
+            if value is component:
+                return ("component", name)
         array = self._encode_array(value)
         return self._encode_object(value, depth) if array is None else array
 
@@ -60,6 +70,8 @@ class StateCodec:
                 return getattr(torch, name)
             case ("generator",):
                 return self._generator
+            case ("component", str(name)) if name in self._components:
+                return self._components[name]
             case ("array", str(dtype), torch.Tensor() as tensor):
                 return tensor.cpu().numpy().astype(dtype)
             case ("scalar", str(dtype), item):

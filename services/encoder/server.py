@@ -46,7 +46,7 @@ class EncoderServer(EncoderServiceServicer):
             try:
                 encoded = await self._encoder.encode(model, request.spec, (request.call.rank, request.call.job_id))
             except Exception as error:
-                raise stage_failure(error, "encoding") from error
+                raise stage_failure(error, "encoding", request.spec) from error
         device_time = Duration()
         device_time.FromNanoseconds(round(encoded.device_s * 1e9))
         return EncodeResponse(conditioning=encoded.conditioning, cached=encoded.cached, device_time=device_time)

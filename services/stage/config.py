@@ -42,6 +42,8 @@ class WorkerConfig:
     # Free words by which pools choose their workers.
     labels: dict[str, str] = field(default_factory=dict)
     heartbeat_seconds: float = 1.0
+    # Device work that comes to no block, tile or step for so long hangs: the worker ends, and its jobs go elsewhere.
+    hang_seconds: float = 900.0
     # How long running calls may go on after SIGTERM.
     drain_seconds: float = 30.0
     log_level: str = "info"
@@ -60,5 +62,7 @@ class WorkerConfig:
             raise ValueError("run_ahead_blocks: must be 1 to 64")
         if self.threads < 0:
             raise ValueError("threads: must not be negative")
+        if not self.hang_seconds > 0:
+            raise ValueError("hang_seconds: must be above 0")
         if not 0 < self.heartbeat_seconds <= 10:
             raise ValueError("heartbeat_seconds: must be above 0, at most 10")

@@ -88,6 +88,8 @@ class DeviceThread:
         self._nesting = nesting or Nesting()
         # What was allocated when nothing was started.
         self._base_bytes = 0
+        # When running work last came to a place where it could be interrupted.
+        self._passed_s = 0.0
         self._wake = threading.Condition()
         self._turns = Turns()
         self._merging: Merging | None = None
@@ -127,6 +129,11 @@ class DeviceThread:
         for work in dropped:
             assert isinstance(work, _Fibre)
             work.done(None, Stopped())
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since running work last called; 0 if none runs."""
+        return time.monotonic() - self._passed_s if self._unit is not None else 0.0
 
     @property
     def waiting_count(self) -> int:
@@ -185,6 +192,7 @@ class DeviceThread:
         `in_forward`: activations lie on the stack, of which no more than `Nesting.max_bytes` may be paused. Costs next
         to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
         """
+        self._passed_s = time.monotonic()
         if self._look and self._unit is not None:
             self._unit.in_forward = in_forward
             self._to_hub()
@@ -193,6 +201,7 @@ class DeviceThread:
 
     def check(self) -> None:
         """Called by running work: raises `Stopped` if it was stopped meanwhile."""
+        self._passed_s = time.monotonic()
         unit = self._unit
         if (unit.group if isinstance(unit, _Shared) else unit).stopped:  # type: ignore[union-attr]
             raise Stopped
@@ -310,6 +319,7 @@ class DeviceThread:
 
     def _switch(self, unit: _Fibre | _Shared) -> None:
         state = TorchState.current()
+        self._passed_s = time.monotonic()
         self._unit, self._switched_s = unit, time.perf_counter()
         unit.stack.switch()
         unit.spent_s += time.perf_counter() - self._switched_s

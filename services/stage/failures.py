@@ -4,13 +4,18 @@ import torch
 
 from services.stage.device_thread import TooMuchWaits
 from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.v1.job_pb2 import JobSpec
+
+# What a block raises that is given a value of another type, or out of range, than it takes.
+_WRONG_VALUE = (TypeError, AttributeError, LookupError)
 
 
-def stage_failure(error: Exception, doing: str) -> TriptychError:
-    """The catalog's error for what went wrong while `doing` ("denoising", say).
+def stage_failure(error: Exception, doing: str, spec: JobSpec) -> TriptychError:
+    """The catalog's error for what went wrong with a job while `doing` ("denoising", say).
 
     A ValueError is the blocks' own check of a job's inputs, an OverflowError a number among them that is out of all
-    proportion; an out-of-memory names what may help.
+    proportion; an out-of-memory names what may help. Most inputs have no declared type: a wrong one in
+    `extra` is told by what the block raises, and then each of them is named.
     """
     if isinstance(error, TriptychError):
         return error
@@ -22,4 +27,7 @@ def stage_failure(error: Exception, doing: str) -> TriptychError:
         return TriptychError(Reason.NO_SLOT, f"too much waits for the device: {error}")
     if isinstance(error, ValueError | OverflowError):
         return invalid(Violation("spec", f"the model refuses it while {doing}: {error}"))
+    if isinstance(error, _WRONG_VALUE) and spec.extra.fields:
+        why = f"the model fails with it while {doing}: {error}"
+        return invalid(*(Violation(f"spec.extra.{name}", why) for name in spec.extra.fields))
     return TriptychError(Reason.STAGE_FAILED, f"{type(error).__name__} while {doing}: {error}")

@@ -31,6 +31,10 @@ log = structlog.get_logger()
 SUBJECT = "triptych.v1.heartbeat"
 
 
+class DeviceHangs(Exception):
+    """What runs on the device does not go on. It cannot be ended but with the process."""
+
+
 class Heartbeat:
     """Announces one worker. `run` beats until cancelled; `ready` and `drain` change what it says, at once."""
 
@@ -50,10 +54,14 @@ class Heartbeat:
         self._subject = f"{SUBJECT}.{stage}.{host.worker_id}"
 
     async def run(self) -> None:
-        """Beat for ever, the first time at once. Raises `ExchangeUnavailable` when NATS has turned us away for good."""
+        """Beat for ever, the first time at once.
+
+        Raises `ExchangeUnavailable` when NATS has turned us away for good, and `DeviceHangs`.
+        """
         while True:
             if self._host.exchange.control.is_closed:
                 raise ExchangeUnavailable("NATS has closed the connection for good; its log says why")
+            self._check_device()
             await self._beat()
             await asyncio.sleep(self._host.config.heartbeat_seconds)
 
@@ -75,6 +83,13 @@ class Heartbeat:
         if name in host.load_s:
             model.load_time.FromNanoseconds(round(host.load_s[name] * 1e9))
         return model
+
+    def _check_device(self) -> None:
+        """Loading has no such bound: it reads from who knows what disk."""
+        silent_s = self._host.thread.silent_s
+        if self._state != WORKER_STATE_LOADING and silent_s > self._host.config.hang_seconds:
+            jobs = ", ".join(sorted(active.job_id for active in self._host.calls.active))
+            raise DeviceHangs(f"no device work has gone on for {silent_s:.0f} s; under way: {jobs or 'nothing'}")
 
     async def _beat(self) -> None:
         serving = self._state == WORKER_STATE_READY and self._host.exchange.connected

@@ -22,7 +22,7 @@ from services.stage.config import WorkerConfig
 from services.stage.device_memory import allocated_on
 from services.stage.device_speed import device_tflops
 from services.stage.device_thread import DeviceThread
-from services.stage.heartbeat import Heartbeat
+from services.stage.heartbeat import DeviceHangs, Heartbeat
 from services.stage.nesting import Nesting
 from services.stage.numerics import choose_device
 from services.stage.run_ahead import run_ahead_on
@@ -204,7 +204,7 @@ def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHos
         asyncio.run(run_worker(config, stage, lambda host: make(host, config)))
     except (ConfigError, ValueError) as error:
         status = _complain(program, error, 2)
-    except (CheckpointError, TriptychError, OSError) as error:
+    except (CheckpointError, TriptychError, DeviceHangs, OSError) as error:
         status = _complain(program, error, 1)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -6,8 +6,10 @@ import pytest
 
 from tests.integration.router.bench import Bench, kinds, spec
 from triptych.errors import Reason, TriptychError
+from triptych.rpc import open_channel
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import JOB_STATE_CANCELLED, JOB_STATE_SUCCEEDED
+from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 
 
 async def check_over(bench: Bench, job_id: str) -> None:
@@ -101,3 +103,18 @@ async def test_a_generation_whose_client_goes(bench: Bench) -> None:
     await bench.denoiser.cancelled(job_id)
     await check_over(bench, job_id)
     assert bench.denoiser.steps[job_id] == 1
+
+
+async def test_a_submitted_job_outlives_its_client(bench: Bench) -> None:
+    bench.denoiser.gate.close()
+    async with open_channel(bench.address) as channel:
+        client = RouterServiceStub(channel)
+        job_id = (await client.SubmitJob(pb.SubmitJobRequest(spec=spec()))).job.job_id
+        watching = client.WatchJob(pb.WatchJobRequest(job_id=job_id))
+        await watching.read()
+        await bench.denoiser.gate.reached()
+        # It goes, in the middle of a watch.
+        watching.cancel()
+    await bench.denoiser.gate.open()
+    assert kinds(await bench.events(job_id))[-1] == "succeeded"
+    assert len(bench.denoiser.calls_of(job_id)) == 1

@@ -1,13 +1,24 @@
 """A job begun in one process and finished in another is the same job, bit for bit."""
 
+import json
+from pathlib import Path
+
+import diffusers
+import numpy as np
+import torch
+
+from tests.integration.stages.cases import CASES, SAMPLERS, case_spec
 from tests.integration.stages.conftest import Workers, all_ready
 from tests.integration.stages.stage_calls import StageCalls, job
+from tests.stock import StockPipelines, frames_of
+from tests.tiny_checkpoints import NAMES, write_catalog
+from tests.workers import WorkerProcess
 from triptych.exchange import Exchange, TensorData
 from triptych.rpc import open_channel
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import EncodeResponse
-from triptych.v1.job_pb2 import Checkpoint, JobSpec, Latents
+from triptych.v1.job_pb2 import Attachment, Checkpoint, JobSpec, Latents
 
 STEPS = 200
 
@@ -20,7 +31,7 @@ async def test_a_job_goes_on_in_another_process(calls: StageCalls, workers: Work
     )
     other.start()
     await all_ready(workers.nats.url, [other])
-    checkpoint = await checkpoint_of(other.address, calls, spec, encoded)
+    checkpoint = await checkpoint_of(other.address, calls, spec, encoded, exchange)
     other.kill()
     assert 0 < checkpoint.step < STEPS
     steps, resumed = await denoised(calls, spec, encoded, checkpoint)
@@ -49,15 +60,73 @@ async def left_aside(
     assert steps[0] == 1
 
 
-async def checkpoint_of(address: str, calls: StageCalls, spec: JobSpec, encoded: EncodeResponse) -> Checkpoint:
-    """The third checkpoint of a job, which is then given up."""
+async def test_every_model_and_sampler_goes_on_in_another_process(
+    calls: StageCalls, workers: Workers, exchange: Exchange, picture: Attachment, tiny_checkpoints: Path, tmp_path: Path
+) -> None:
+    """From the process that was killed to another one, decoded in a third: nothing differs from the stock pipeline."""
+    torch.set_num_threads(1)
+    catalog, stock = write_variants(tiny_checkpoints, tmp_path), StockPipelines(tmp_path)
+    jobs = [(spec.model, spec) for spec in (case_spec(case, picture, step_count=30) for case in CASES)]
+    # A sampler is the denoiser's alone: the other stages have SDXL as it is.
+    jobs += [(sampler, case_spec("sdxl", step_count=30)) for sampler in SAMPLERS]
+    first, other = [
+        WorkerProcess("denoiser", f"variants-{index}", catalog, workers.nats.url, tmp_path, "--checkpoint_seconds=0.02")
+        for index in range(2)
+    ]
+    for process in (first, other):
+        process.start()
+    await all_ready(workers.nats.url, [first, other])
+    addresses = {stage: process.address for stage, process in workers.processes.items()}
+    async with StageCalls({**addresses, "denoiser": other.address}, exchange, calls.epoch) as variants:
+        begun = []
+        for model, spec in jobs:
+            encoded, spec.model = await variants.encode(spec), model
+            checkpoint = await checkpoint_of(first.address, variants, spec, encoded, exchange, count=1)
+            begun.append((encoded, checkpoint))
+        first.kill()
+        differences = []
+        for (model, spec), (encoded, checkpoint) in zip(jobs, begun, strict=True):
+            steps, latents = await denoised(variants, spec, encoded, checkpoint)
+            assert steps[0] >= checkpoint.step > 0
+            want = stock.frames(spec)
+            spec.model = model if model not in SAMPLERS else "sdxl"
+            got = frames_of(await variants.file(await variants.decode(spec, encoded, latents)))
+            assert want.std() > 1, "a flat picture would prove nothing"
+            differences.append(float(np.abs(got.astype(int) - want).max()))
+    assert other.terminate() == 0
+    assert differences == [0.0] * len(jobs)
+
+
+def write_variants(checkpoints: Path, folder: Path) -> Path:
+    """A catalog of the tiny checkpoints, and of SDXL's with every other sampler."""
+    for name in NAMES:
+        (folder / name).symlink_to(checkpoints / name)
+    for variant, (sampler, options) in SAMPLERS.items():
+        (folder / variant).mkdir()
+        for part in (checkpoints / "sdxl").iterdir():
+            if part.name not in ("scheduler", "model_index.json"):
+                (folder / variant / part.name).symlink_to(part)
+        stock = diffusers.EulerDiscreteScheduler.from_pretrained(checkpoints / "sdxl", subfolder="scheduler")
+        scheduler = getattr(diffusers, sampler).from_config(stock.config, **options)
+        scheduler.save_pretrained(folder / variant / "scheduler")
+        index = json.loads((checkpoints / "sdxl" / "model_index.json").read_text())
+        index["scheduler"] = ["diffusers", sampler]
+        (folder / variant / "model_index.json").write_text(json.dumps(index))
+    return write_catalog(folder, (*NAMES, *SAMPLERS))
+
+
+async def checkpoint_of(
+    address: str, calls: StageCalls, spec: JobSpec, encoded: EncodeResponse, exchange: Exchange, count: int = 3
+) -> Checkpoint:
+    """The third checkpoint of a job, or that of another count; then the job is given up."""
     async with open_channel(address) as channel:
         request = DenoiseRequest(call=calls.call(), spec=spec, conditioning=encoded.conditioning)
         stream = DenoiserServiceStub(channel).Denoise(request)
-        count = 0
         async for event in stream:
-            count += event.HasField("checkpoint")
-            if count == 3:
+            count -= event.HasField("checkpoint")
+            if not count:
+                # A copy: until the job has heard that it is given up, it may drop this one for later ones.
+                event.checkpoint.data.CopyFrom(await exchange.put("latents", await exchange.get(event.checkpoint.data)))
                 stream.cancel()
                 return event.checkpoint
     raise AssertionError("it ended before")

@@ -1,6 +1,9 @@
 """A job that fails, fails alone: with its own reason, and the worker serves the next one correctly."""
 
 import asyncio
+import gc
+import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from services.stage.checkpoint import DENOISE
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
+from services.stage.yield_points import add_yield_points
 from tests.integration.stages.stage_calls import job
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange, TensorData
@@ -55,7 +59,7 @@ class Stage:
                     event async for event in Denoising(self.host, self.config, self.model, request, admitted).events()
                 ]
             except ExceptionGroup as group:
-                raise stage_failure(group.exceptions[0], "denoising") from group
+                raise stage_failure(group.exceptions[0], "denoising", spec) from group
         [ref] = [event.latents.data for event in events if event.HasField("latents")]
         value = (await self.host.exchange.get(ref))["latents"].value
         assert isinstance(value, TensorData)
@@ -121,3 +125,29 @@ async def test_what_a_model_raises_and_latents_that_are_not_finite_fail_alone(st
     with pytest.raises(TriptychError, match="not finite"):
         await stage.latents(job("sdxl", guidance=1e38))
     assert await stage.latents(job("sdxl", seed=1)) == want[1]
+
+
+async def test_a_cancelled_job_holds_no_memory(stage: Stage) -> None:
+    """Cancelled in the middle of a forward, while it runs: its activations are gone when it has unwound."""
+    seen: list[weakref.ref[torch.Tensor]] = []
+    reached, go = threading.Event(), threading.Event()
+
+    def hold(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        seen.append(weakref.ref(inputs[0]))
+        if len(seen) == 3:
+            reached.set()
+            assert go.wait(20)
+
+    unet = stage.model.block(DENOISE).networks["unet"]
+    add_yield_points(unet, stage.host.yield_point)
+    handle = unet.mid_block.register_forward_pre_hook(hold)
+    running = asyncio.create_task(stage.latents(job("sdxl", step_count=50)))
+    assert await asyncio.to_thread(reached.wait, 20)
+    running.cancel()
+    await asyncio.wait([running])
+    go.set()
+    # The device thread is at something else, so what was cancelled has left it.
+    assert await stage.host.thread.run((99.0, ""), lambda: len(seen)) == 3
+    handle.remove()
+    gc.collect()
+    assert [ref() for ref in seen] == [None] * 3

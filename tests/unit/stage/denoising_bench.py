@@ -30,7 +30,7 @@ def spec(model: str, seed: int = 1, step_count: int = 8, **more: object) -> JobS
         guidance=3.0,
         width=64,
         height=64,
-        frame_count=9 if model == "wan" else 0,
+        frame_count=9 if model.startswith("wan") else 0,
         output_count=1,
         **more,  # type: ignore[arg-type]
     )

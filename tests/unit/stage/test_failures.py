@@ -5,6 +5,7 @@ import pytest
 from services.stage.device_thread import TooMuchWaits
 from services.stage.failures import stage_failure
 from triptych.errors import Reason, TriptychError
+from triptych.v1.job_pb2 import JobSpec
 
 
 @pytest.mark.parametrize(
@@ -20,4 +21,15 @@ from triptych.errors import Reason, TriptychError
     ],
 )
 def test_each_has_its_reason(error: Exception, reason: Reason) -> None:
-    assert stage_failure(error, "denoising").reason is reason
+    assert stage_failure(error, "denoising", JobSpec(model="sdxl")).reason is reason
+
+
+@pytest.mark.parametrize("error", [TypeError("can only add int"), IndexError("tuple index out of range")])
+def test_what_a_block_cannot_do_with_an_extra_input_is_bad_input(error: Exception) -> None:
+    spec = JobSpec(model="sdxl")
+    assert stage_failure(error, "encoding", spec).reason is Reason.STAGE_FAILED
+    spec.extra["clip_skip"] = "x"
+    failure = stage_failure(error, "encoding", spec)
+    assert failure.reason is Reason.INVALID_FIELD
+    assert [violation.field for violation in failure.violations] == ["spec.extra.clip_skip"]
+    assert stage_failure(RuntimeError("a kernel"), "encoding", spec).reason is Reason.STAGE_FAILED

@@ -60,7 +60,7 @@ async def assert_resumes(bench: DenoisingBench, thread: DeviceThread) -> None:
     assert steps[-1] == int(whole.log[-1].rsplit(" ", 1)[1])
 
 
-@pytest.mark.parametrize("name", ["sdxl", "flux", "sd3", "wan"])
+@pytest.mark.parametrize("name", ["sdxl", "flux", "sd3", "wan", "wan22"])
 async def test_every_family(tiny_checkpoints: Path, thread: DeviceThread, name: str) -> None:
     await assert_resumes(DenoisingBench(tiny_checkpoints, name), thread)
 
@@ -166,3 +166,12 @@ async def test_a_state_that_makes_no_sense_is_left_aside(
     want = bits(await run(thread, bench.work(spec("sdxl"), Watching())))
     made = bits(await run(thread, bench.work(spec("sdxl"), Watching(), resume=to_bundle(strange))))
     assert made == want
+
+
+def test_a_component_travels_as_its_name() -> None:
+    """Wan 2.2 keeps the transformer that is in use, of its two, with the loop's values."""
+    mine, others = ({"transformer": torch.nn.Linear(1, 1), "transformer_2": torch.nn.Linear(1, 1)} for _ in range(2))
+    sent = StateCodec(GENERATOR, CPU, mine).encode([mine["transformer_2"]])
+    assert StateCodec(GENERATOR, CPU, others).decode(sent) == [others["transformer_2"]]
+    with pytest.raises(Uncapturable):
+        CODEC.decode(sent)
