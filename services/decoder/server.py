@@ -51,7 +51,7 @@ class DecoderServer(DecoderServiceServicer):
     async def Decode(self, request: DecodeRequest, context: Context) -> DecodeResponse:
         with self._host.calls.admit(request.call):
             check_spec(request.spec)
-            check_refs(request.conditioning, latents=request.latents.data)
+            check_refs(conditioning=request.conditioning, latents=request.latents)
             model = self._models.get(request.spec.model)
             try:
                 return await self._decode(model, request)

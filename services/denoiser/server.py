@@ -68,8 +68,9 @@ class DenoiserServer(DenoiserServiceServicer):
     async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
         with self._host.calls.admit(request.call) as call:
             check_spec(request.spec)
-            checkpoint = {"checkpoint": request.checkpoint.data} if request.HasField("checkpoint") else {}
-            check_refs(request.conditioning, **checkpoint)
+            check_refs(conditioning=request.conditioning, refined_latents=request.refined_latents)
+            if request.HasField("checkpoint"):
+                check_refs(checkpoint=request.checkpoint)
             model = self.models.get(request.spec.model)
             denoising = Denoising(self._host, self._config, model, request, call)
             self._running[_start_of(request.call)] = denoising

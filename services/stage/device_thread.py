@@ -192,7 +192,6 @@ class DeviceThread:
         `in_forward`: activations lie on the stack, of which no more than `Nesting.max_bytes` may be paused. Costs next
         to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
         """
-        self._passed_s = time.monotonic()
         if self._look and self._unit is not None:
             self._unit.in_forward = in_forward
             self._to_hub()

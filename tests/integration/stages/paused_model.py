@@ -9,6 +9,7 @@ import torch
 
 from services.decoder.decode_work import DecodeWork
 from services.decoder.pictures import pictures
+from services.denoiser.amendments import Amendments
 from services.denoiser.denoise_work import DenoiseWork
 from services.encoder.block_work import BlockWork
 from services.stage.checkpoint import DENOISE, Checkpoint
@@ -55,13 +56,16 @@ class PausedModel:
         short.CopyFrom(spec)
         # From an image, it has two steps, of which one is left.
         short.seed, short.step_count = spec.seed + 1, 2 if spec.extra.fields else 1
-        self._short = DenoiseWork(self.denoise, short, 0, conditioning, Watching())
+        self._short = self._work(short, conditioning)
         alone = await self._run_short()
-        latents = await self._run(DenoiseWork(self.denoise, spec, 0, conditioning, Watching()))
+        latents = await self._run(self._work(spec, conditioning))
         assert all(_bits(task.result()) == _bits(alone) for task in self._made)
         decode = DecodeWork(self._decode, spec, [*conditioning, latents], None)
         made, _ = await self._thread.run((0.0, ""), lambda: decode.run(self._thread))
         return np.stack([np.asarray(picture) for picture in pictures(made)])
+
+    def _work(self, spec: JobSpec, conditioning: list[Bundle]) -> DenoiseWork:
+        return DenoiseWork(self.denoise, spec, 0, conditioning, Watching(), Amendments(spec.step_count))
 
     def _conditioning(self, spec: JobSpec) -> list[Bundle]:
         inputs, bundles = self._encode.inputs(spec), []

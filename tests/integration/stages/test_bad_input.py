@@ -36,6 +36,7 @@ async def test_references(calls: StageCalls, ref: DataRef) -> None:
     conditioning = [Conditioning(block="text_encoder", data=ref)]
     assert await wrong(denoise(calls, conditioning=conditioning)) == ["conditioning[0].data"]
     assert await wrong(denoise(calls, checkpoint=Checkpoint(data=ref))) == ["checkpoint.data"]
+    assert await wrong(denoise(calls, refined_latents=[Latents(data=ref)])) == ["refined_latents[0].data"]
     encoded = EncodeResponse(conditioning=conditioning)
     assert await wrong(calls.decode(job("sdxl"), encoded, Latents(data=ref))) == [
         "conditioning[0].data",

@@ -20,7 +20,7 @@ from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import EncodeResponse
 from triptych.v1.job_pb2 import Attachment, Checkpoint, JobSpec, Latents
 
-STEPS = 200
+STEPS = 100
 
 
 async def test_a_job_goes_on_in_another_process(calls: StageCalls, workers: Workers, exchange: Exchange) -> None:
@@ -66,9 +66,9 @@ async def test_every_model_and_sampler_goes_on_in_another_process(
     """From the process that was killed to another one, decoded in a third: nothing differs from the stock pipeline."""
     torch.set_num_threads(1)
     catalog, stock = write_variants(tiny_checkpoints, tmp_path), StockPipelines(tmp_path)
-    jobs = [(spec.model, spec) for spec in (case_spec(case, picture, step_count=30) for case in CASES)]
+    jobs = [(spec.model, spec) for spec in (case_spec(case, picture, step_count=24) for case in CASES)]
     # A sampler is the denoiser's alone: the other stages have SDXL as it is.
-    jobs += [(sampler, case_spec("sdxl", step_count=30)) for sampler in SAMPLERS]
+    jobs += [(sampler, case_spec("sdxl", step_count=24)) for sampler in SAMPLERS]
     first, other = [
         WorkerProcess("denoiser", f"variants-{index}", catalog, workers.nats.url, tmp_path, "--checkpoint_seconds=0.02")
         for index in range(2)
