@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from triptych.exchange import ExchangeConfig
 from triptych.supervisor import RestartPolicy, Suite, SuiteConfig, default_catalog
 
 CATALOG = default_catalog() or Path("models/models.toml")
@@ -37,6 +38,11 @@ class RunningSuite:
     def exchange_url(self) -> str:
         """URL of NATS."""
         return self._suite.exchange_url
+
+    @property
+    def exchange(self) -> ExchangeConfig:
+        """A way to NATS with the router's rights."""
+        return self._suite.exchange
 
     @property
     def state_dir(self) -> Path:
@@ -113,6 +119,7 @@ def running_suite(
     catalog: Path = CATALOG,
     router_config: Path | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
+    auth: bool | None = None,
     restarts: RestartPolicy | None = None,
 ) -> Iterator[RunningSuite]:
     """Start a suite and wait until every worker takes jobs; at the end stop it. One start takes 5 to 15 seconds.
@@ -132,6 +139,7 @@ def running_suite(
         drain_s=5.0,
         start_timeout_s=WAIT_S,
         flags=flags or {},
+        auth=auth,
         restarts=restarts or RestartPolicy(first_pause_s=0.1),
     )
     loop = asyncio.new_event_loop()

@@ -1,6 +1,7 @@
 """Settings of the encoder."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from services.stage.config import WorkerConfig
 
@@ -14,6 +15,9 @@ class EncoderConfig(WorkerConfig):
     max_active_jobs: int = 16
     # Conditioning kept in this process.
     cache_bytes: int = 256 * MIB
+    # Who finds a prompt that was encoded before: everyone ("shared"), or only its tenant ("tenant"). A shared cache
+    # tells, by its quick answer, that somebody has asked for the same prompt.
+    cache_scope: Literal["shared", "tenant"] = "shared"
     # Prompts encoded at once. Jobs that must be reproducible are never among them.
     max_batch: int = 8
 

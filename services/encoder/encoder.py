@@ -36,6 +36,7 @@ class _Job:
     model: HostedModel
     inputs: dict[str, Any]
     conditioning: list[Conditioning]
+    owner: str
     cached: bool = True
     device_s: float = 0.0
 
@@ -51,9 +52,12 @@ class Encoder:
         self._cache = cache
         self._batches = batches
 
-    async def encode(self, model: HostedModel, spec: JobSpec, rank: Rank) -> Encoded:
-        """The job's conditioning. Raises `TriptychError`, and whatever a block raises."""
-        job = _Job(spec, rank, model, model.inputs(spec), [])
+    async def encode(self, model: HostedModel, spec: JobSpec, rank: Rank, owner: str = "") -> Encoded:
+        """The job's conditioning, which only jobs of this owner find again; "" is everyone.
+
+        Raises `TriptychError`, and whatever a block raises.
+        """
+        job = _Job(spec, rank, model, model.inputs(spec), [], owner)
         for name in model.wanted(job.inputs):
             for output_index in range(spec.output_count) if model.checkpoint.contracts[name].draws else [None]:
                 await self._encode_block(job, name, output_index)
@@ -91,7 +95,8 @@ class Encoder:
 def _facts(job: _Job, name: str, output_index: int | None, earlier: list[Conditioning]) -> dict[str, Any]:
     """Everything that shapes the block's result."""
     contract = job.model.checkpoint.contracts[name]
-    return {
+    owner = {"owner": job.owner} if job.owner else {}
+    return owner | {
         "model": job.model.checkpoint.fingerprint,
         "block": name,
         "class": contract.class_name,

@@ -12,7 +12,7 @@ from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.rpc.typing import Context
-from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse
+from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse, StageCall
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
 from triptych.v1.worker_pb2 import CacheStats
 
@@ -24,6 +24,7 @@ class EncoderServer(EncoderServiceServicer):
 
     def __init__(self, host: WorkerHost, config: EncoderConfig) -> None:
         self._host = host
+        self._per_tenant = config.cache_scope == "tenant"
         self._models = HostedModels(host, lambda checkpoint: checkpoint.encode_names)
         self._cache = ConditioningCache(
             host.exchange, config.cache_bytes, ttl_s=config.exchange.conditioning_index_ttl_s
@@ -39,12 +40,17 @@ class EncoderServer(EncoderServiceServicer):
     def cache_stats(self) -> CacheStats:
         return self._cache.stats
 
+    def _owner(self, call: StageCall) -> str:
+        """Whose the conditioning is; "" for everyone's."""
+        return call.tenant if self._per_tenant else ""
+
     async def Encode(self, request: EncodeRequest, context: Context) -> EncodeResponse:
         with self._host.calls.admit(request.call):
             check_spec(request.spec)
             model = self._models.get(request.spec.model)
             try:
-                encoded = await self._encoder.encode(model, request.spec, (request.call.rank, request.call.job_id))
+                rank = (request.call.rank, request.call.job_id)
+                encoded = await self._encoder.encode(model, request.spec, rank, self._owner(request.call))
             except Exception as error:
                 raise stage_failure(error, "encoding", request.spec) from error
         device_time = Duration()

@@ -9,13 +9,15 @@ from services.router.router import Router
 from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
 from triptych.logs import configure_logs
+from triptych.tls import TlsError
 
 PROGRAM = "triptych router"
 
 
 async def run(config: RouterConfig) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit status."""
+    """Run until SIGTERM or SIGINT; returns the exit status. SIGHUP: read again what may change meanwhile."""
     router = Router(config)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.reload)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, router.end)
     return await router.run()
@@ -27,7 +29,7 @@ def main() -> None:
     configure_logs(config.log_level)
     try:
         sys.exit(asyncio.run(run(config)))
-    except ConfigError as error:
+    except (ConfigError, TlsError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         sys.exit(2)
     except (TriptychError, OSError) as error:

@@ -55,23 +55,23 @@ class Amend:
         self._recorders = recorders
         self._records = records
 
-    async def job(self, job_id: str, amendment: Amendment, request_id: str) -> Job:
-        """The job as amended, or the one that refines it. Raises what `RouterService.AmendJob` lists.
+    async def job(self, tenant: str, job_id: str, amendment: Amendment, request_id: str) -> Job:
+        """The tenant's job as amended, or the one that refines it. Raises what `RouterService.AmendJob` lists.
 
         A change that was begun is carried through if the caller goes.
         """
         check_request_id(request_id)
         if amendment.WhichOneof("change") is None:
             raise invalid(Violation("amendment", "must say finish_now, or a step_count"))
-        changing = asyncio.get_running_loop().create_task(self._change(job_id, amendment, request_id))
+        changing = asyncio.get_running_loop().create_task(self._change(tenant, job_id, amendment, request_id))
         # Whoever awaits it may have gone.
         changing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(changing)
 
-    async def _change(self, job_id: str, amendment: Amendment, request_id: str) -> Job:
+    async def _change(self, tenant: str, job_id: str, amendment: Amendment, request_id: str) -> Job:
         live = self._jobs.get(job_id)
         if live is None or not live.durable:
-            stored = await self._records.read(job_id)
+            stored = await self._records.read(tenant, job_id)
             if stored is None:
                 raise TriptychError(Reason.JOB_UNKNOWN, f"No job {job_id} is known.")
             return await self._change_ended(stored.record, amendment, request_id)

@@ -281,7 +281,13 @@ class StageCalls:
 
     def _stage_call(self, call: Call) -> StageCall:
         start = call.start
-        return StageCall(job_id=start.task.job_id, attempt=start.attempt, epoch=self._epoch, rank=start.rank)
+        return StageCall(
+            job_id=start.task.job_id,
+            attempt=start.attempt,
+            epoch=self._epoch,
+            rank=start.rank,
+            tenant=call.job.tenant,
+        )
 
 
 def _add(total: Duration, more_s: float) -> None:

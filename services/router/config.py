@@ -5,6 +5,9 @@ from pathlib import Path
 
 from services.router.core.config import SchedulerConfig
 from triptych.exchange import ExchangeConfig
+from triptych.rpc.exposure import refuse_unprotected
+from triptych.rpc.guard import read_token
+from triptych.tls import TlsFiles
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,16 @@ class RouterConfig:
     # File to write the listening address into once it listens; removed at the end.
     address_file: Path | None = None
     catalog: Path = Path("models/models.toml")
+    # Who may call: a TOML file of `[[tokens]]`, as `triptych token new` makes them, and each tenant's quota. It is read
+    # again when it changes. Without it everyone may do everything.
+    tokens_file: Path | None = None
+    # What clients are shown; with a `ca` they must show a certificate of it.
+    tls: TlsFiles = field(default_factory=TlsFiles)
+    # What workers are shown, and whom of them to trust; a file with the token that they all ask for.
+    worker_tls: TlsFiles = field(default_factory=TlsFiles)
+    worker_token_file: Path | None = None
+    # Listen beyond this machine although everyone may do everything.
+    insecure: bool = False
     # A worker without a heartbeat for so long is lost.
     worker_timeout_s: float = 5.0
     # Longest that one call to an encoder, or to a decoder, may take. A denoise may be paused for any time.
@@ -41,6 +54,11 @@ class RouterConfig:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
 
+    @property
+    def worker_token(self) -> str | None:
+        """What `worker_token_file` holds; None without one. Raises `ValueError`."""
+        return read_token(self.worker_token_file) if self.worker_token_file is not None else None
+
     def __post_init__(self) -> None:
         positive = (
             "worker_timeout_s",
@@ -55,6 +73,12 @@ class RouterConfig:
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: must be above 0")
+        refuse_unprotected(
+            self.listen,
+            protected=self.tokens_file is not None or self.tls.ca is not None,
+            insecure=self.insecure,
+            remedy="Name a tokens_file (triptych token new --help)",
+        )
         if self.drain_seconds < 0:
             raise ValueError("drain_seconds: must not be negative")
         if not 0 < self.page_size <= self.max_page_size <= 1000:

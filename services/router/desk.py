@@ -16,6 +16,7 @@ from services.router.intake import Intake
 from services.router.jobs import JobTable
 from services.router.listing import Listing
 from services.router.pricing import Pricing
+from services.router.quotas import Quotas
 from services.router.recorder import Recorders
 from services.router.restore import Restore
 from services.router.store import JobStore
@@ -41,6 +42,7 @@ class Desk:
         exchange: Exchange,
         epoch: int,
         give_up: Callable[[str], None],
+        quotas: Quotas,
     ) -> None:
         self.epoch = epoch
         self._give_up = give_up
@@ -53,7 +55,7 @@ class Desk:
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
         self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
-        self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records)
+        self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records, quotas)
         self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records)
         self.watch = Watch(self.jobs, events, records)
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)

@@ -25,6 +25,7 @@ from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.fleet import Fleet
 from services.router.jobs import JobTable, LiveJob
+from services.router.links import WorkerLinks
 from services.router.pricing import Pricing
 from services.router.recorder import Recorders
 from services.router.stages import TO_PROTO
@@ -54,7 +55,14 @@ class Driver:
     ) -> None:
         self.draining = False
         self.scheduler = Scheduler(config.scheduler)
-        self.fleet = Fleet(config.worker_timeout_s, self.handle, self._drop_worker, pricing.learn, pricing.hear)
+        self.fleet = Fleet(
+            config.worker_timeout_s,
+            self.handle,
+            self._drop_worker,
+            pricing.learn,
+            pricing.hear,
+            WorkerLinks(config.worker_tls, config.worker_token),
+        )
         self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
         self._jobs = jobs
         self._recorders = recorders

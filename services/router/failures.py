@@ -19,7 +19,9 @@ class Blow(Enum):
 
 
 _INPUT_GONE = frozenset({Reason.CONDITIONING_GONE, Reason.LATENTS_GONE, Reason.BUNDLE_CORRUPT})
-_UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY})
+# It drains; or it does not know this router: the two were given different tokens or certificates, which its operator
+# sees in the router's log, and which may be mended any moment.
+_UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 _UNREACHABLE = frozenset({Reason.UNREACHABLE, Reason.CANCELLED})
 # Another try may pass, and this one was not the job's fault.
 _NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE})

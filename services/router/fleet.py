@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -17,9 +17,10 @@ from nats.aio.client import Client
 from services.router.core.estimator import Serving
 from services.router.core.events import Event, WorkerLost, WorkerSeen
 from services.router.core.job import Stage, WorkerInfo
+from services.router.links import WorkerLinks
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
-from triptych.rpc import open_channel
+from triptych.tls import Stamp, TlsError
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 
 log = structlog.get_logger()
@@ -29,18 +30,22 @@ _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 _MAX_WORKERS = 4096
 _PROBE_S = 1.0
+# How long calls may go on over a channel whose certificates have been renewed.
+_RENEWAL_GRACE_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
 class KnownWorker:
     """A worker, its newest heartbeat and when it came (monotonic seconds), and the channel to it.
 
-    `shunned`: it said that it takes no work, which its next heartbeat is to tell too. `told`: what the scheduler knows.
+    `stamp` is of the certificates that the channel was opened with. `shunned`: it said that it takes no work, which its
+    next heartbeat is to tell too. `told`: what the scheduler knows.
     """
 
     heartbeat: WorkerHeartbeat
     heard_s: float
     channel: grpc.aio.Channel
+    stamp: Stamp = ()
     shunned: bool = False
     told: WorkerInfo | None = None
 
@@ -76,7 +81,9 @@ class Fleet:
         on_lost: Callable[[str], None],
         on_profile: Callable[[ModelProfile], None],
         on_models: Callable[[WorkerHeartbeat], None] = lambda _: None,
+        links: WorkerLinks | None = None,
     ) -> None:
+        self._links = links or WorkerLinks()
         self._timeout_s = timeout_s
         self._report = report
         self._on_lost = on_lost
@@ -86,6 +93,8 @@ class Fleet:
         # Kept when the last worker that serves a model is gone.
         self._profiles: dict[str, ModelProfile] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        # Channels whose certificates were renewed, until their calls are over.
+        self._renewed: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[KnownWorker]:
         return iter([worker for _, worker in sorted(self._workers.items())])
@@ -130,6 +139,8 @@ class Fleet:
         """Close every channel. Reports nothing."""
         channels = [worker.channel for worker in self._workers.values()]
         self._workers.clear()
+        for renewed in self._renewed:
+            renewed.cancel()
         await asyncio.gather(*(channel.close() for channel in channels), *self._closing)
 
     def hear(self, subject: str, data: bytes) -> None:
@@ -138,17 +149,25 @@ class Fleet:
         if beat is None or (beat.worker_id not in self._workers and len(self._workers) >= _MAX_WORKERS):
             log.warning("heartbeat_dropped", subject=subject)
             return
+        try:
+            self._take(beat)
+        except TlsError as error:
+            log.warning("worker_unreachable", worker=beat.worker_id, error=str(error))
+
+    def _take(self, beat: WorkerHeartbeat) -> None:
         known = self._workers.get(beat.worker_id)
         if known is not None and _restarted(known.heartbeat, beat):
             self.lose(beat.worker_id, "it was started anew")
             known = None
         is_news = known is None or known.heartbeat.models != beat.models
         if known is None:
-            known = KnownWorker(beat, monotonic(), open_channel(beat.address))
+            known = KnownWorker(beat, monotonic(), self._links.open(beat), self._links.stamp)
             self._workers[beat.worker_id] = known
             log.info("worker_joined", worker=beat.worker_id, stage=FROM_PROTO[beat.stage].value, address=beat.address)
         else:
             known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
+            if known.stamp != self._links.stamp:
+                self._renew(known)
         for model in beat.models:
             self._learn(model.profile)
         if is_news:
@@ -169,9 +188,7 @@ class Fleet:
             return
         log.warning("worker_lost", worker=worker_id, why=why)
         self._on_lost(worker_id)
-        closing = asyncio.get_running_loop().create_task(known.channel.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        _keep(self._closing, known.channel.close())
         self._report(WorkerLost(worker_id))
 
     async def answers(self, worker_id: str) -> bool:
@@ -179,7 +196,7 @@ class Fleet:
         known = self._workers.get(worker_id)
         if known is None:
             return False
-        channel = open_channel(known.heartbeat.address)
+        channel = self._links.open(known.heartbeat)
         try:
             await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_PROBE_S)
         except grpc.aio.AioRpcError:
@@ -187,6 +204,13 @@ class Fleet:
         finally:
             await channel.close()
         return True
+
+    def _renew(self, known: KnownWorker) -> None:
+        """New certificates: new calls go over a new channel, those under way end on the old one."""
+        channel, stamp = self._links.open(known.heartbeat), self._links.stamp
+        _keep(self._renewed, known.channel.close(_RENEWAL_GRACE_S))
+        known.channel, known.stamp = channel, stamp
+        log.info("worker_channel_renewed", worker=known.worker_id)
 
     def _tell(self, known: KnownWorker) -> None:
         info = known.info()
@@ -211,6 +235,12 @@ class Fleet:
             self._on_profile(profile)
 
 
+def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
 def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
     try:
         beat = WorkerHeartbeat.FromString(data)
@@ -220,7 +250,8 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
         _WORKER_ID.fullmatch(beat.worker_id)
         and _ADDRESS.fullmatch(beat.address)
         and beat.stage in FROM_PROTO
-        and subject.rpartition(".")[2] == beat.worker_id
+        # A worker's own NATS user lets it speak for workers of its stage only.
+        and subject.split(".")[-2:] == [FROM_PROTO[beat.stage].value, beat.worker_id]
     )
     return beat if good else None
 

@@ -21,6 +21,8 @@ from services.router.durable import Conflict
 from services.router.ids import check_request_id, new_job_id
 from services.router.jobs import JobTable, LiveJob, attachment_bytes, job_request
 from services.router.pricing import Pricing, estimate_message
+from services.router.principal import Principal
+from services.router.quotas import Quotas
 from services.router.recorder import Recorders
 from services.router.store import SCHEMA_VERSION, JobStore
 from services.router.validation import check_deadline, complete_spec, too_large
@@ -32,8 +34,6 @@ from triptych.v1.worker_pb2 import ModelProfile
 
 log = structlog.get_logger()
 
-# Until there are keys, everyone is one tenant.
-TENANT = "default"
 _MAX_SPEC_BYTES = 3_500_000
 _NO_WORKER_RETRY_S = 2.0
 _NO_ROOM_RETRY_S = 5.0
@@ -50,9 +50,9 @@ class Priced:
     spec: JobSpec
     estimate: Estimate
 
-    def request(self, job_id: str) -> JobRequest:
+    def request(self, job_id: str, tenant: str) -> JobRequest:
         """As the scheduler sees it."""
-        return job_request(job_id, TENANT, self.spec, self.estimate.seconds)
+        return job_request(job_id, tenant, self.spec, self.estimate.seconds)
 
 
 class Intake:
@@ -67,6 +67,7 @@ class Intake:
         jobs: JobTable,
         recorders: Recorders,
         records: JobStore,
+        quotas: Quotas,
     ) -> None:
         self._max_attachment_bytes = config.max_attachment_bytes
         self._catalog = catalog
@@ -75,9 +76,10 @@ class Intake:
         self._jobs = jobs
         self._recorders = recorders
         self._records = records
-        self._underway: dict[str, asyncio.Task[Job]] = {}
+        self._quotas = quotas
+        self._underway: dict[tuple[str, str], asyncio.Task[Job]] = {}
 
-    async def submit(self, spec: JobSpec, request_id: str) -> Job:
+    async def submit(self, spec: JobSpec, request_id: str, who: Principal) -> Job:
         """The accepted job, or the one that this request made before.
 
         Raises what `RouterService.SubmitJob` lists. A job is never left half accepted if the caller is cancelled.
@@ -86,15 +88,17 @@ class Intake:
         check_request_id(request_id)
         if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
             raise refusal
-        return await self._once(lambda: self._priced(spec), request_id, digest_of(spec), lambda record: None)
+        return await self._once(
+            who.tenant, lambda: self._priced(spec), request_id, digest_of(spec), lambda record: None
+        )
 
-    async def _once(self, priced: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
+    async def _once(self, tenant: str, priced: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
         self._check_open()
-        key = request_id or new_job_id(time.time())
+        key = (tenant, request_id or new_job_id(time.time()))
         while (earlier := self._underway.get(key)) is not None:
             # The same request, at the same time: its answer is this one's, or it left nothing and this one may try.
             await asyncio.wait([earlier])
-        taking = asyncio.get_running_loop().create_task(self._take(priced, request_id, digest, prepare))
+        taking = asyncio.get_running_loop().create_task(self._take(tenant, priced, request_id, digest, prepare))
         self._underway[key] = taking
         taking.add_done_callback(lambda _: self._underway.pop(key))
         # Whoever awaits it may have gone.
@@ -119,12 +123,12 @@ class Intake:
             self._check_profile(spec.model)
             return Priced(spec, self._pricing.tail(spec, done, self._driver.fleet.serving(spec.model)))
 
-        return await self._once(priced, request_id, digest, prepare)
+        return await self._once(refined.job.tenant, priced, request_id, digest, prepare)
 
-    async def judge(self, spec: JobSpec) -> tuple[Estimate, Verdict]:
+    async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict]:
         """Price and verdict; changes nothing. Raises what is wrong with the spec itself."""
         priced = await self._priced(spec)
-        request = priced.request(new_job_id(time.time()))
+        request = priced.request(new_job_id(time.time()), who.tenant)
         return priced.estimate, self._driver.scheduler.estimate_verdict(request, time.time())
 
     def _check_open(self) -> None:
@@ -136,12 +140,12 @@ class Intake:
             why = "The attachments of waiting jobs take all the room there is; try again later."
             raise TriptychError(Reason.QUEUE_FULL, why, retry_after_s=_NO_ROOM_RETRY_S)
 
-    async def _take(self, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
-        known = await self._known(request_id, digest) if request_id else None
+    async def _take(self, tenant: str, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
+        known = await self._known(request_id, digest, tenant) if request_id else None
         if known is not None:
             return known
         priced = await pricer()
-        job = self._admit(priced, request_id, digest, prepare)
+        job = self._admit(tenant, priced, request_id, digest, prepare)
         try:
             await self._recorders.of(job).accept(_queued(job, priced.estimate))
         except Conflict:
@@ -158,19 +162,19 @@ class Intake:
             raise
         return _copy(job.job)
 
-    async def _known(self, request_id: str, digest: bytes) -> Job | None:
+    async def _known(self, request_id: str, digest: bytes, tenant: str) -> Job | None:
         """The job that this request made before."""
-        job = self._jobs.by_request(TENANT, request_id)
+        job = self._jobs.by_request(tenant, request_id)
         if job is not None:
             _check_digest(request_id, digest, job.record.request_digest)
             if not job.durable:
                 await self._recorders.of(job).accepted()
             return _copy(job.job)
-        claimed = await self._records.claimed(TENANT, request_id)
+        claimed = await self._records.claimed(tenant, request_id)
         if claimed is None:
             return None
         _check_digest(request_id, digest, claimed.record.request_digest)
-        stored = await self._records.read(claimed.record.job.job_id)
+        stored = await self._records.read(tenant, claimed.record.job.job_id)
         return stored.record.job if stored is not None else None
 
     async def _priced(self, spec: JobSpec) -> Priced:
@@ -194,15 +198,16 @@ class Intake:
             raise TriptychError(Reason.NO_WORKER, f"No worker serves {model} yet.", retry_after_s=_NO_WORKER_RETRY_S)
         return profile
 
-    def _admit(self, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
+    def _admit(self, tenant: str, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
         self._check_open()
         self._check_room(priced.spec)
+        self._quotas.check_room(tenant, priced.estimate.seconds.total_s, self._jobs)
         now = Timestamp()
         now.GetCurrentTime()
-        request = priced.request(new_job_id(now.ToNanoseconds() / 1e9))
+        request = priced.request(new_job_id(now.ToNanoseconds() / 1e9), tenant)
         record = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=digest)
-        record.job.CopyFrom(Job(job_id=request.job_id, tenant=TENANT, state=JobState.JOB_STATE_QUEUED))
+        record.job.CopyFrom(Job(job_id=request.job_id, tenant=tenant, state=JobState.JOB_STATE_QUEUED))
         record.job.spec.CopyFrom(without_attachment_data(priced.spec))
         record.job.create_time.CopyFrom(now)
         prepare(record)

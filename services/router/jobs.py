@@ -1,7 +1,7 @@
 """The jobs in memory: those that are not over, and some that ended of late."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from itertools import islice
 from time import monotonic
@@ -44,6 +44,11 @@ class LiveJob:
     @property
     def job_id(self) -> str:
         return self.record.job.job_id
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.record.job.tenant
 
     @property
     def job(self) -> Job:
@@ -149,6 +154,7 @@ class JobTable:
         self._ended_s = ended_s
         self.attachment_bytes = 0
         self._live: dict[str, LiveJob] = {}
+        self._by_tenant: defaultdict[str, dict[str, LiveJob]] = defaultdict(dict)
         self._ended: OrderedDict[str, tuple[float, LiveJob]] = OrderedDict()
         self._by_request: dict[tuple[str, str], LiveJob] = {}
 
@@ -158,15 +164,20 @@ class JobTable:
 
     def add(self, job: LiveJob) -> None:
         self._live[job.job_id] = job
+        self._by_tenant[job.tenant][job.job_id] = job
         self.attachment_bytes += attachment_bytes(job.spec)
         if job.record.request_id:
-            self._by_request[job.job.tenant, job.record.request_id] = job
+            self._by_request[job.tenant, job.record.request_id] = job
 
     def get(self, job_id: str) -> LiveJob | None:
         found = self._live.get(job_id)
         if found is None and job_id in self._ended:
             found = self._ended[job_id][1]
         return found
+
+    def of_tenant(self, tenant: str) -> list[LiveJob]:
+        """The tenant's jobs that are not over."""
+        return list(self._by_tenant[tenant].values()) if tenant in self._by_tenant else []
 
     def by_request(self, tenant: str, request_id: str) -> LiveJob | None:
         """The job that a request made, if it is in memory."""
@@ -187,6 +198,9 @@ class JobTable:
     def _drop(self, job: LiveJob) -> bool:
         if self._live.pop(job.job_id, None) is None:
             return False
+        del self._by_tenant[job.tenant][job.job_id]
+        if not self._by_tenant[job.tenant]:
+            del self._by_tenant[job.tenant]
         self.attachment_bytes -= attachment_bytes(job.spec)
         return True
 
@@ -200,6 +214,6 @@ class JobTable:
             self._forget_request(job)
 
     def _forget_request(self, job: LiveJob) -> None:
-        key = (job.job.tenant, job.record.request_id)
+        key = (job.tenant, job.record.request_id)
         if self._by_request.get(key) is job:
             del self._by_request[key]

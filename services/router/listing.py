@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from services.router.ids import check_job_id
 from services.router.jobs import JobTable
-from services.router.store import JobStore
+from services.router.principal import Principal
+from services.router.store import JobKey, JobStore
 from triptych.errors import TriptychError, Violation, invalid
 from triptych.v1.job_pb2 import Job, JobState
 
@@ -24,30 +25,31 @@ class Listing:
         self._max_page_size = max_page_size
 
     async def page(
-        self, page_size: int, page_token: str, states: Sequence["JobState.ValueType"]
+        self, page_size: int, page_token: str, states: Sequence["JobState.ValueType"], who: Principal
     ) -> tuple[list[Job], str]:
-        """Jobs of the given states, or of all, past the token, and the next token ("" on the last page).
+        """The caller's jobs (an admin's: all), of the given states or of any, past the token, and the next token.
 
-        A page may be shorter than asked for without being the last. Raises INVALID_FIELD.
+        The token is "" on the last page; a page may be shorter than asked for without being it. Raises INVALID_FIELD.
         """
         wanted = self._check(page_size, page_token, states)
-        job_ids = [job_id for job_id in await self._records.job_ids() if not page_token or job_id < page_token]
+        stored = await (self._records.keys() if who.is_admin else self._records.keys(who.tenant))
+        keys = [key for key in stored if not page_token or key.job_id < page_token]
         found: list[Job] = []
         size = 0
-        for start in range(0, min(len(job_ids), _MAX_READ), _BATCH):
-            batch = job_ids[start : start + _BATCH]
+        for start in range(0, min(len(keys), _MAX_READ), _BATCH):
+            batch = keys[start : start + _BATCH]
             for job in await self._read(batch):
                 if states and job.state not in states:
                     continue
                 found.append(job)
                 size += job.ByteSize()
                 if len(found) == wanted or size > _PAGE_BYTES:
-                    return found, job.job_id if job.job_id != job_ids[-1] else ""
-        return found, job_ids[_MAX_READ - 1] if len(job_ids) > _MAX_READ else ""
+                    return found, job.job_id if job.job_id != keys[-1].job_id else ""
+        return found, keys[_MAX_READ - 1].job_id if len(keys) > _MAX_READ else ""
 
-    async def _read(self, job_ids: list[str]) -> list[Job]:
+    async def _read(self, keys: list[JobKey]) -> list[Job]:
         """What memory has of these jobs is newer than what is stored."""
-        read = [stored.record.job async for stored in self._records.read_all(job_ids)]
+        read = [stored.record.job async for stored in self._records.read_all(keys)]
         return [live.job if (live := self._jobs.get(job.job_id)) is not None else job for job in read]
 
     def _check(self, page_size: int, page_token: str, states: Sequence["JobState.ValueType"]) -> int:

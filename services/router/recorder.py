@@ -198,7 +198,7 @@ class Recorder:
         self._closed = True
         self._queue.clear()
         try:
-            await self._records.forget(self._job.job_id)
+            await self._records.forget(self._job.tenant, self._job.job_id)
             await self._events.purge(self._job.job_id)
         except ExchangeError as error:
             log.warning("job_left_behind", job_id=self._job.job_id, error=str(error))
@@ -227,13 +227,13 @@ class Recorder:
         try:
             self._job.revision = await self._records.write(record, self._job.revision)
         except Conflict:
-            stored = await self._records.read(self._job.job_id)
+            stored = await self._records.read(self._job.tenant, self._job.job_id)
             if stored is not None and stored.record.epoch != self._epoch:
                 raise
             self._job.revision = await self._records.write(record, stored.revision if stored else 0)
 
     async def _claim(self) -> None:
-        record, tenant = self._job.record, self._job.job.tenant
+        record, tenant = self._job.record, self._job.tenant
         if not record.request_id:
             return
         try:
@@ -244,7 +244,7 @@ class Recorder:
                 raise
             if claimed.record.job.job_id == self._job.job_id:
                 return
-            if await self._records.read(claimed.record.job.job_id) is not None:
+            if await self._records.read(tenant, claimed.record.job.job_id) is not None:
                 raise
             # Its router died between the claim and the job.
             await self._records.claim(tenant, record.request_id, record, claimed.revision)

@@ -45,7 +45,7 @@ class Restore:
     async def run(self) -> None:
         """Take up every job that is not over, oldest first. Raises ExchangeUnavailable."""
         count = 0
-        oldest_first = sorted(await self._records.job_ids())
+        oldest_first = sorted(await self._records.keys())
         async for stored in self._records.read_all(oldest_first):
             if not is_over(stored.record.job):
                 await self._take_up(stored)

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import structlog
 
+from services.router import access
 from services.router.config import RouterConfig
 from services.router.desk import Desk
 from services.router.leadership import Leadership
+from services.router.quotas import Quotas
 from services.router.server import SERVICE_NAME, RouterServer
+from services.router.tokens import Tokens
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
 from triptych.rpc import RpcServer
+from triptych.rpc.guard import Guard
 
 log = structlog.get_logger()
 
@@ -33,6 +37,8 @@ class Router:
         self._on_ready = on_ready
         self._ending = asyncio.Event()
         self._gave_up = False
+        self._tokens = Tokens(config.tokens_file) if config.tokens_file else None
+        self._quotas = Quotas(self._tokens.quota) if self._tokens else Quotas()
 
     def end(self) -> None:
         """Take nothing new, let what runs go on for a while, then stop."""
@@ -41,10 +47,17 @@ class Router:
     async def run(self) -> int:
         """Serve until asked to end: 0; or until another router has taken over, or this one is broken: 1.
 
-        Raises ConfigError for a bad catalog, OSError if the address is taken, ExchangeError if NATS cannot be used.
+        Raises ConfigError for a bad catalog or tokens file, OSError if the address is taken, ExchangeError if NATS
+        cannot be used.
         """
         catalog = Catalog.load(self._config.catalog)
-        server = RpcServer(self._config.listen, [SERVICE_NAME], self._config.max_streams * 2)
+        server = RpcServer(
+            self._config.listen,
+            [SERVICE_NAME],
+            self._config.max_streams * 2,
+            guard=self._guard(),
+            tls=self._config.tls,
+        )
         service = RouterServer(self._config.max_streams)
         async with Exchange(self._config.exchange) as exchange:
             await server.start(service.register)
@@ -58,13 +71,24 @@ class Router:
         log.info("router_stopped", gave_up=self._gave_up)
         return 1 if self._gave_up else 0
 
+    def reload(self) -> None:
+        """Read again what may change while it runs: the tokens."""
+        if self._tokens is not None:
+            self._tokens.reload()
+
+    def _guard(self) -> Guard:
+        if self._tokens is None:
+            return access.open_to_everyone
+        self._tokens.load()
+        return access.for_tokens(self._tokens, self._quotas)
+
     async def _serve(
         self, catalog: Catalog, exchange: Exchange, server: RpcServer, service: RouterServer, address: str
     ) -> None:
         leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
         epoch = await leadership.take()
         with structlog.contextvars.bound_contextvars(epoch=epoch):
-            async with Desk(self._config, catalog, exchange, epoch, self._give_up) as desk:
+            async with Desk(self._config, catalog, exchange, epoch, self._give_up, self._quotas) as desk:
                 service.desk = desk
                 keeping = asyncio.create_task(self._keep(leadership))
                 health = asyncio.create_task(_tell_health(server, exchange))

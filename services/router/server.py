@@ -11,6 +11,7 @@ from services.router import views
 from services.router.desk import Desk
 from services.router.downloads import find_output
 from services.router.ids import check_job_id
+from services.router.principal import caller
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
@@ -31,52 +32,53 @@ class RouterServer(RouterServiceServicer):
         add_RouterServiceServicer_to_server(self, server)
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        return pb.SubmitJobResponse(job=await self._open.intake.submit(request.spec, request.request_id))
+        return pb.SubmitJobResponse(job=await self._open.intake.submit(request.spec, request.request_id, caller()))
 
     async def WatchJob(
         self, request: pb.WatchJobRequest, context: Context
     ) -> AsyncGenerator[pb.WatchJobResponse, None]:
         with self._stream():
-            async for event in self._open.watch.follow(check_job_id(request.job_id), request.after_sequence):
+            job_id = check_job_id(request.job_id)
+            async for event in self._open.watch.follow(job_id, request.after_sequence, caller()):
                 yield pb.WatchJobResponse(event=event)
 
     async def GenerateMedia(
         self, request: pb.GenerateMediaRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
-        desk = self._open
+        desk, who = self._open, caller()
         with self._stream():
-            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id))
+            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, caller()))
             # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
             # The stubs name a class where any callable will do.
             context.add_done_callback(cast(Any, _Abandonment(desk, submission)))
             job = await asyncio.shield(submission)
             yield pb.GenerateMediaResponse(accepted=job)
-            async for event in desk.watch.follow(job.job_id, 0):
+            async for event in desk.watch.follow(job.job_id, 0, who):
                 yield pb.GenerateMediaResponse(job_event=event)
                 if event.WhichOneof("event") == "output":
                     async for chunk in desk.downloads.chunks(event.output):
                         yield pb.GenerateMediaResponse(chunk=chunk)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
-        return pb.GetJobResponse(job=await self._open.watch.job(check_job_id(request.job_id)))
+        return pb.GetJobResponse(job=await self._open.watch.job(check_job_id(request.job_id), caller()))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        jobs, token = await self._open.listing.page(request.page_size, request.page_token, request.states)
+        jobs, token = await self._open.listing.page(request.page_size, request.page_token, request.states, caller())
         return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
-        job_id = check_job_id(request.job_id)
+        job_id = (await self._open.watch.job(check_job_id(request.job_id), caller())).job_id
         self._open.driver.cancel(job_id)
-        return pb.CancelJobResponse(job=await self._open.watch.ended(job_id))
+        return pb.CancelJobResponse(job=await self._open.watch.ended(job_id, caller()))
 
     async def EstimateJob(self, request: pb.EstimateJobRequest, context: Context) -> pb.EstimateJobResponse:
-        return views.estimate_view(*await self._open.intake.judge(request.spec))
+        return views.estimate_view(*await self._open.intake.judge(request.spec, caller()))
 
     async def DownloadOutput(
         self, request: pb.DownloadOutputRequest, context: Context
     ) -> AsyncGenerator[pb.DownloadOutputResponse, None]:
         with self._stream():
-            job = await self._open.watch.job(check_job_id(request.job_id))
+            job = await self._open.watch.job(check_job_id(request.job_id), caller())
             output = find_output(job, request.output_index)
             first = True
             async for chunk in self._open.downloads.chunks(output):
@@ -90,11 +92,13 @@ class RouterServer(RouterServiceServicer):
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Context) -> pb.GetFleetResponse:
         desk = self._open
-        return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch)
+        return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch, desk.jobs, caller())
 
     async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
-        job_id = check_job_id(request.job_id)
-        return pb.AmendJobResponse(job=await self._open.amend.job(job_id, request.amendment, request.request_id))
+        desk = self._open
+        job = await desk.watch.job(check_job_id(request.job_id), caller())
+        amended = await desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
+        return pb.AmendJobResponse(job=amended)
 
     def WatchFleet(
         self, request: pb.WatchFleetRequest, context: Context

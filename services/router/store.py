@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import nats.js.errors
 from nats.js.kv import KeyValue
@@ -14,9 +15,17 @@ from triptych.v1.job_pb2 import JobRecord, JobSpec
 
 SCHEMA_VERSION = 1
 _RECORD_SUBJECTS = "$KV.jobs.job."
+_ANY = "*"
 _STREAM_INFO = "$JS.API.STREAM.INFO.KV_jobs"
 _ANSWER_S = 10.0
 _READ_TOGETHER = 16
+
+
+class JobKey(NamedTuple):
+    """Whose job it is, and which; in the order of their ids, which is that of time."""
+
+    job_id: str
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +39,10 @@ class StoredRecord:
 class JobStore:
     """The records, and two things beside them: complete specs, and claims.
 
-    Keys: `job.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any), `request.<tenant>.<id>`
-    (which job a request made). `estimates` is the estimator's (see `Estimates`).
+    Keys: `job.<tenant>.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any),
+    `request.<tenant>.<id>` (which job a request made). Who does not name a job's tenant does not find it: another
+    tenant's job is looked for, and missed, exactly as one that never was. `estimates` is the estimator's
+    (see `Estimates`).
     Every method raises ExchangeUnavailable; every write durable.Conflict and StoreFull too.
     """
 
@@ -41,16 +52,16 @@ class JobStore:
 
     async def write(self, record: JobRecord, last: int) -> int:
         """Store the record if its last revision is `last` (0: none yet); returns the new revision."""
-        return await self._write(f"job.{record.job.job_id}", record.SerializeToString(), last)
+        return await self._write(f"job.{record.job.tenant}.{record.job.job_id}", record.SerializeToString(), last)
 
-    async def read(self, job_id: str) -> StoredRecord | None:
-        """A job's record, None if there is none. Raises ValueError if it is of a version that is not known."""
-        entry = await self._read(f"job.{job_id}")
+    async def read(self, tenant: str, job_id: str) -> StoredRecord | None:
+        """A job's record, None if the tenant has no such job. Raises ExchangeUnavailable for an unknown version."""
+        entry = await self._read(f"job.{tenant}.{job_id}")
         return _parse(entry) if entry else None
 
-    async def forget(self, job_id: str) -> None:
+    async def forget(self, tenant: str, job_id: str) -> None:
         """Remove all of a job that nobody was told of."""
-        await asyncio.gather(self._remove(f"job.{job_id}"), self.drop_spec(job_id))
+        await asyncio.gather(self._remove(f"job.{tenant}.{job_id}"), self.drop_spec(job_id))
 
     async def write_spec(self, job_id: str, spec: JobSpec) -> None:
         """Store the complete spec of a job that has attachments."""
@@ -75,26 +86,27 @@ class JobStore:
         entry = await self._read(f"request.{tenant}.{request_id}")
         return _parse(entry) if entry else None
 
-    async def job_ids(self) -> list[str]:
-        """The ids of all jobs that are stored, newest first."""
-        found: list[str] = []
+    async def keys(self, tenant: str = _ANY, job_id: str = _ANY) -> list[JobKey]:
+        """The jobs that are stored, of all tenants or of one, newest first."""
+        found: list[JobKey] = []
+        wanted = f"{_RECORD_SUBJECTS}{tenant}.{job_id}"
         while True:
-            request = json.dumps({"subjects_filter": f"{_RECORD_SUBJECTS}*", "offset": len(found)}).encode()
+            request = json.dumps({"subjects_filter": wanted, "offset": len(found)}).encode()
             with durable.translated("jobs"):
                 answer = await self._exchange.control.request(_STREAM_INFO, request, timeout=_ANSWER_S)
             info = json.loads(answer.data)
             if "error" in info:
                 raise ExchangeUnavailable(f"jobs: {info['error'].get('description')}")
             page = info["state"].get("subjects") or {}
-            found += (subject.removeprefix(_RECORD_SUBJECTS) for subject in page)
+            found += (_key(subject) for subject in page)
             if not page or len(found) >= info.get("total", 0):
                 return sorted(found, reverse=True)
 
-    async def read_all(self, job_ids: list[str]) -> AsyncIterator[StoredRecord]:
+    async def read_all(self, keys: list[JobKey]) -> AsyncIterator[StoredRecord]:
         """The records of these jobs, in their order; those that are gone are left out."""
-        for start in range(0, len(job_ids), _READ_TOGETHER):
-            together = job_ids[start : start + _READ_TOGETHER]
-            for stored in await asyncio.gather(*(self.read(job_id) for job_id in together)):
+        for start in range(0, len(keys), _READ_TOGETHER):
+            together = keys[start : start + _READ_TOGETHER]
+            for stored in await asyncio.gather(*(self.read(key.tenant, key.job_id) for key in together)):
                 if stored is not None:
                     yield stored
 
@@ -120,6 +132,11 @@ class JobStore:
         bucket = await self._bucket()
         with durable.translated("jobs"):
             await bucket.delete(key)
+
+
+def _key(subject: str) -> JobKey:
+    tenant, _, job_id = subject.removeprefix(_RECORD_SUBJECTS).partition(".")
+    return JobKey(job_id, tenant)
 
 
 def _parse(entry: KeyValue.Entry) -> StoredRecord:

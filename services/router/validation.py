@@ -17,6 +17,8 @@ _MAX_GUIDANCE = 1000.0
 # Below it, animated files cannot hold the time that a frame is shown.
 _MIN_FPS = 0.1
 _MAX_FPS = 240.0
+# Entries of one list that are named; more are as wrong, and say no more.
+_MAX_NAMED = 16
 _FORMATS = {
     "image": (MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_JPEG, MediaFormat.MEDIA_FORMAT_WEBP),
     "video": (MediaFormat.MEDIA_FORMAT_MP4, MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_WEBP),
@@ -160,6 +162,3 @@ def _check_choices(spec: JobSpec, model: CatalogModel) -> list[Violation]:
 def side_multiple(profile: ModelProfile) -> int:
     """Pixels that width and height are multiples of, at least 1."""
     return max(1, profile.vae_scale_factor) * max(1, profile.patch_size)
-
-
-_MAX_NAMED = 16

@@ -6,7 +6,9 @@ from services.router.core import actions
 from services.router.core.estimator import Estimate
 from services.router.core.scheduler import Scheduler
 from services.router.fleet import Fleet
+from services.router.jobs import JobTable
 from services.router.pricing import duration, estimate_message
+from services.router.principal import Principal
 from services.router.stages import TO_PROTO
 from services.router.validation import side_multiple
 from triptych.catalog import Catalog, CatalogModel
@@ -21,7 +23,7 @@ from triptych.v1.router_service_pb2 import (
     Verdict,
     Worker,
 )
-from triptych.v1.worker_pb2 import MediaKind, WorkerState
+from triptych.v1.worker_pb2 import ActiveJob, MediaKind, WorkerState
 
 
 def models(catalog: Catalog, fleet: Fleet) -> ListModelsResponse:
@@ -29,8 +31,12 @@ def models(catalog: Catalog, fleet: Fleet) -> ListModelsResponse:
     return ListModelsResponse(models=[_model(name, model, fleet) for name, model in sorted(catalog.models.items())])
 
 
-def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int) -> GetFleetResponse:
-    """Workers and pools as the scheduler has them."""
+def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, who: Principal) -> GetFleetResponse:
+    """Workers and pools as the scheduler has them.
+
+    How busy everything is, everyone may know. Only admins learn where workers can be reached; and of the jobs of others
+    the rest learn that each is there.
+    """
     workers = {view.worker_id: view for view in scheduler.workers()}
     response = GetFleetResponse(epoch=epoch)
     for known in fleet:
@@ -39,12 +45,12 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int) -> GetFleetRespon
             Worker(
                 worker_id=beat.worker_id,
                 stage=beat.stage,
-                address=beat.address,
+                address=beat.address if who.is_admin else "",
                 state=WorkerState.WORKER_STATE_DRAINING if known.shunned else beat.state,
                 device=beat.device,
                 pool=view.pool if view else "",
                 models=sorted(model.profile.name for model in beat.models),
-                active_jobs=beat.active_jobs,
+                active_jobs=[active if _may_see(active, jobs, who) else ActiveJob() for active in beat.active_jobs],
                 backlog=duration(view.unrun_s if view else 0.0),
                 heartbeat_age=duration(monotonic() - known.heard_s),
                 cache=beat.cache if beat.HasField("cache") else None,
@@ -63,6 +69,11 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int) -> GetFleetRespon
             )
         )
     return response
+
+
+def _may_see(active: ActiveJob, jobs: JobTable, who: Principal) -> bool:
+    job = jobs.get(active.job_id)
+    return who.is_admin or (job is not None and who.may_see(job.tenant))
 
 
 def estimate_view(estimate: Estimate, verdict: actions.Verdict) -> EstimateJobResponse:

@@ -5,13 +5,18 @@ from collections.abc import AsyncGenerator
 
 from services.router.events import EventStore
 from services.router.jobs import JobTable, LiveJob
+from services.router.principal import Principal
 from services.router.store import JobStore
 from triptych.errors import Reason, TriptychError
 from triptych.v1.job_pb2 import Job, JobEvent
 
 
 class Watch:
-    """A watcher is a place in the log and nothing more: a slow one falls behind, and reads the store."""
+    """A watcher is a place in the log and nothing more: a slow one falls behind, and reads the store.
+
+    For who may not see a job it is unknown: looked for in the same places, and missed in the same words, as one that
+    never was.
+    """
 
     def __init__(self, jobs: JobTable, events: EventStore, records: JobStore) -> None:
         self._jobs = jobs
@@ -25,37 +30,44 @@ class Watch:
         for job in self._jobs:
             job.wake()
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, job_id: str, who: Principal) -> Job:
         """The job as its log tells it so far. Raises JOB_UNKNOWN."""
-        live = self._jobs.get(job_id)
+        live = self._live(job_id, who)
         if live is not None and live.durable:
             return live.job
-        stored = await self._records.read(job_id)
+        stored = await self._records.read(who.tenant, job_id)
+        if stored is None and who.is_admin:
+            for key in await self._records.keys(job_id=job_id):
+                stored = await self._records.read(key.tenant, job_id)
         if stored is None:
             raise TriptychError(Reason.JOB_UNKNOWN, f"No job {job_id} is known.")
         return stored.record.job
 
-    async def follow(self, job_id: str, after_sequence: int) -> AsyncGenerator[JobEvent, None]:
+    async def follow(self, job_id: str, after_sequence: int, who: Principal) -> AsyncGenerator[JobEvent, None]:
         """The job's events past a sequence, until and with the one that ends it.
 
         Raises JOB_UNKNOWN, and DRAINING when the router goes down first.
         """
-        live = self._jobs.get(job_id)
+        live = self._live(job_id, who)
         if live is not None:
             async for event in self._follow_live(live, after_sequence):
                 yield event
             return
-        await self.job(job_id)
+        await self.job(job_id, who)
         async for stored in self._events.read(job_id):
             if stored.event.sequence > after_sequence:
                 yield stored.event
 
-    async def ended(self, job_id: str) -> Job:
+    async def ended(self, job_id: str, who: Principal) -> Job:
         """The job, once it is over. Raises JOB_UNKNOWN, DRAINING."""
-        live = self._jobs.get(job_id)
+        live = self._live(job_id, who)
         while live is not None and not live.over:
             await self._change(live)
-        return live.job if live is not None else await self.job(job_id)
+        return live.job if live is not None else await self.job(job_id, who)
+
+    def _live(self, job_id: str, who: Principal) -> LiveJob | None:
+        live = self._jobs.get(job_id)
+        return live if live is not None and who.may_see(live.tenant) else None
 
     async def _follow_live(self, job: LiveJob, cursor: int) -> AsyncGenerator[JobEvent, None]:
         revision = 0

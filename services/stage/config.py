@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.exchange import ExchangeConfig
+from triptych.rpc.exposure import refuse_unprotected
+from triptych.tls import TlsFiles
 
 # A token of a NATS subject.
 _WORKER_ID = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -21,6 +23,12 @@ class WorkerConfig:
     advertise: str | None = None
     # File to write the listening address into once it listens.
     address_file: Path | None = None
+    # What the router is shown; with a `ca` only a certificate of it for the DNS name "router" may call.
+    tls: TlsFiles = field(default_factory=TlsFiles)
+    # File with the token that the router must send. Without it, and without a `ca`, everyone may call.
+    token_file: Path | None = None
+    # Listen beyond this machine although everyone may call.
+    insecure: bool = False
     # Name of this worker, unique in the suite; by default made from stage, host and process id.
     worker_id: str | None = None
     catalog: Path = Path("models/models.toml")
@@ -50,6 +58,12 @@ class WorkerConfig:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
 
     def __post_init__(self) -> None:
+        refuse_unprotected(
+            self.listen,
+            protected=self.token_file is not None or self.tls.ca is not None,
+            insecure=self.insecure,
+            remedy="Name a token_file that the router has too, or tls files with a ca",
+        )
         if self.worker_id is not None and not _WORKER_ID.fullmatch(self.worker_id):
             raise ValueError("worker_id: must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
         if self.max_active_jobs < 1:

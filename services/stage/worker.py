@@ -34,6 +34,7 @@ from triptych.errors import TriptychError
 from triptych.exchange import Exchange
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer
+from triptych.rpc.guard import Guard, PeerName, SharedToken, everyone, read_token
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
@@ -113,7 +114,8 @@ async def run_worker(
 
 
 async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event) -> None:
-    server = RpcServer(host.config.listen, [service.service_name])
+    guard, tls = _guard(host.config), host.config.tls
+    server = RpcServer(host.config.listen, [service.service_name], guard=guard, tls=tls)
     await server.start(service.register)
     heartbeat = Heartbeat(host, server, _advertised(host.config, server.address), service.cache_stats)
     beating = asyncio.create_task(heartbeat.run())
@@ -144,6 +146,13 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
 def _load(host: WorkerHost, service: StageService) -> None:
     host.device_tflops = device_tflops(host.device)
     service.load()
+
+
+def _guard(config: WorkerConfig) -> Guard:
+    """Only the router may call. Raises `ValueError` for a token file without a token."""
+    if config.token_file is not None:
+        return SharedToken(read_token(config.token_file))
+    return PeerName("router") if config.tls.ca is not None else everyone
 
 
 async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:

@@ -120,6 +120,10 @@ if [ -z "${SKIP_BUILD:-}" ]; then
 fi
 
 compose up -d --no-build
+has_token() { [ -n "$(running router)" ] && "$engine" exec "$(running router)" test -s /run/triptych/admin.token 2>/dev/null; }
+within "$ready_s" "the first start makes a token" has_token
+TRIPTYCH_TOKEN=$("$engine" exec "$(running router)" cat /run/triptych/admin.token)
+export TRIPTYCH_TOKEN
 scale denoiser 2
 scale decoder 2
 checked "containers started"
@@ -138,6 +142,15 @@ checked "every service answers its health check, and none runs as root"
 
 "$engine" exec "$(running router)" python -c 'import torch' 2>/dev/null && fail "the router's image has torch"
 checked "the router's image has no torch"
+
+status=0
+TRIPTYCH_TOKEN='' $client fleet >>"$log" 2>&1 || status=$?
+[ $status = 2 ] || fail "without a token: status $status"
+"$engine" exec "$(running router)" triptych token new --tenant acme --scope read --file /run/triptych/tokens.toml >"$work/token" 2>>"$log"
+acme_may_look() { TRIPTYCH_TOKEN=$(cat "$work/token") $client fleet >>"$log" 2>&1; }
+within 10 "a new token is known" acme_may_look
+"$engine" exec "$(running decoder | head -n 1)" cat /run/triptych/admin.token >>"$log" 2>&1 && fail "a decoder has the admin's token"
+checked "a token is asked for, a new one is known at once, and a decoder has none"
 
 published=$(for name in $(containers); do "$engine" port "$name"; done)
 [ "$published" = "7460/tcp -> $TRIPTYCH_ROUTER" ] || fail "published: $published"

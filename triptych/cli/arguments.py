@@ -2,9 +2,10 @@
 
 import argparse
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from triptych import __version__
-from triptych.cli import demo, fleet, generate, jobs, simulate, suite
+from triptych.cli import demo, fleet, generate, jobs, simulate, suite, token
 from triptych.cli.terminal import Terminal
 
 Run = Callable[[argparse.Namespace, Terminal], Awaitable[int]]
@@ -25,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"triptych {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     local, remote = _shared_local(), _shared_remote()
-    for module in (suite, demo, simulate):
+    for module in (suite, demo, simulate, token):
         module.register(commands, local)
     for client_module in (generate, jobs, fleet):
         client_module.register(commands, remote)
@@ -44,5 +45,11 @@ def _shared_remote() -> argparse.ArgumentParser:
         "--router",
         metavar="HOST:PORT",
         help="router to talk to (default: $TRIPTYCH_ROUTER, the suite that runs here, or 127.0.0.1:7460)",
+    )
+    shared.add_argument(
+        "--token", metavar="TOKEN", help="what a router asks for (default: $TRIPTYCH_TOKEN, or that of the suite here)"
+    )
+    shared.add_argument(
+        "--ca", type=Path, metavar="FILE", help="certificates to trust, PEM: use TLS (default: $TRIPTYCH_CA)"
     )
     return shared

@@ -28,6 +28,11 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--listen", metavar="HOST:PORT", default=DEFAULT_ADDRESS, help=f"router's address (default {DEFAULT_ADDRESS})"
     )
+    up.add_argument(
+        "--auth",
+        action=argparse.BooleanOptionalAction,
+        help="have the router ask for tokens, the first made here (default: if other machines can reach it)",
+    )
     add_suite_options(up)
     up.set_defaults(run=run_up)
     down = commands.add_parser("down", parents=[shared], help="stop the suite that runs here")
@@ -41,7 +46,7 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
 async def run_up(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run a suite until Ctrl-C, or leave it running."""
     state_dir = args.state or default_state_dir()
-    config = suite_config(args, state_dir=state_dir, listen=args.listen)
+    config = suite_config(args, state_dir=state_dir, listen=args.listen, auth=args.auth)
     startup = Startup(terminal)
     startup.open_spinner()
     try:
@@ -95,6 +100,8 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
     def ready(suite: "Suite") -> None:
         startup.close_spinner()
         terminal.say(f"ready after {startup.elapsed_s:.1f} s; router at {suite.address}; Ctrl-C stops it")
+        if suite.token_file is not None:
+            terminal.note(f"clients need a token: {suite.token_file} has one; more: triptych token new --help")
         terminal.tell(
             {
                 "state": "ready",

@@ -34,7 +34,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
 
 
-def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str) -> "SuiteConfig":
+def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str, auth: bool | None = None) -> "SuiteConfig":
     """The suite that the options ask for. Raises `Failure`, also when the packages it needs are not installed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -62,6 +62,7 @@ def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str) -> "
             decoders=args.decoders,
             listen=listen,
             router_config=args.config,
+            auth=auth,
             device=args.device,
             threads=args.threads,
             stage_threads=args.stage_threads,

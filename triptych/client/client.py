@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 
+from triptych.client.credentials import find_credentials, host_and_port
 from triptych.client.local_suite import find_router
 from triptych.client.media import Media
 from triptych.client.patience import Patience, Retries
 from triptych.errors import Reason, TriptychError, from_rpc_error, from_status
 from triptych.rpc import open_channel
+from triptych.tls import TlsFiles
 from triptych.v1 import job_pb2, router_service_pb2, router_service_pb2_grpc
 
 if TYPE_CHECKING:
@@ -32,13 +34,23 @@ _Response = TypeVar("_Response")
 class Client:
     """A connection to a router, for one event loop: `async with Client() as client`.
 
-    Without an address it takes `TRIPTYCH_ROUTER`, the suite that runs here, or 127.0.0.1:7460. Every method raises
+    Without an address it takes `TRIPTYCH_ROUTER`, the suite that runs here, or 127.0.0.1:7460; without a token or `tls`
+    files, what `find_credentials` finds. Entering raises `ValueError` for files that cannot be used. Each method raises
     `TriptychError` and nothing else for what goes wrong at the router or on the way there; a router that is briefly
     away is asked again within the bounds of `patience`.
     """
 
-    def __init__(self, address: str | None = None, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        tls: TlsFiles | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self.address = address or ""
+        self._token = token
+        self._tls = tls
         self._patience = patience or Patience()
         self._answered = False
         self._channel: grpc.aio.Channel | None = None
@@ -46,7 +58,8 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self.address = self.address or find_router()
-        self._channel = open_channel(self.address, through_proxy=True)
+        credentials = find_credentials(self.address, self._token, self._tls)
+        self._channel = open_channel(host_and_port(self.address), credentials, through_proxy=True)
         self._router = router_service_pb2_grpc.RouterServiceStub(self._channel)
         return self
 

@@ -19,12 +19,17 @@ LOCK_FILE = "suite.lock"
 
 @dataclass(frozen=True, slots=True)
 class LocalSuite:
-    """A running suite: its supervisor's process id, its router's `host:port`, NATS, and its processes by name."""
+    """A running suite: its supervisor's process id, its router's `host:port`, NATS, and its processes by name.
+
+    `token_file` and `ca` are what its owner's clients need, where it asks for tokens or uses TLS; "" where it does not.
+    """
 
     pid: int
     address: str
     exchange_url: str
     processes: dict[str, int]
+    token_file: str = ""
+    ca: str = ""
 
     def write(self, state_dir: Path) -> None:
         """Replace the state file in one step."""

@@ -1,8 +1,11 @@
 """Where NATS is, how much the stores may hold, and how long anything may take."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+
+from triptych.tls import TlsFiles
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -25,6 +28,13 @@ class ExchangeConfig:
     url: str = "nats://127.0.0.1:4222"
     # A NATS .creds file; None for a server without accounts, or with user and password in the URL.
     credentials_file: Path | None = None
+    # A user of the server and the file that has its password; "" for a server without users.
+    user: str = ""
+    password_file: Path | None = None
+    # Whom to trust, and what to show, where the server asks for TLS.
+    tls: TlsFiles = field(default_factory=TlsFiles)
+    # Whether this process makes the streams, or waits until another has. In a suite with users the router alone may.
+    manage_streams: bool = True
     # Shown in the server's list of connections.
     client_name: str = "triptych"
 
@@ -68,10 +78,12 @@ class ExchangeConfig:
             raise ValueError(f"url: {self.url!r} names no server, or an empty one")
         if self.storage not in ("file", "memory"):
             raise ValueError(f"storage: {self.storage!r} is neither 'file' nor 'memory'")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{field.name}: must be above 0, is {value}")
+        if bool(self.user) != (self.password_file is not None):
+            raise ValueError("user and password_file belong together; name both")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+                raise ValueError(f"{setting.name}: must be above 0, is {value}")
         self._check_sizes()
         if self.conditioning_index_ttl_s >= self.conditioning_ttl_s:
             raise ValueError("conditioning_index_ttl_s: an entry must expire before its bundle (conditioning_ttl_s)")
@@ -80,6 +92,12 @@ class ExchangeConfig:
     def servers(self) -> list[str]:
         """The servers' URLs."""
         return [server.strip() for server in self.url.split(",")]
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for people to read: without a user and a password."""
+        parts = [urlsplit(server if "://" in server else f"nats://{server}") for server in self.servers]
+        return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)
 
     def _check_sizes(self) -> None:
         if self.chunk_bytes > MAX_CHUNK_BYTES:

@@ -1,6 +1,7 @@
 """One NATS connection that is never given up, and questions asked over it."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from nats.aio.msg import Msg
 
 from triptych.exchange.config import ExchangeConfig
 from triptych.exchange.errors import ExchangeUnavailable
+from triptych.tls import client_context, renew_context
 
 log = structlog.get_logger(__name__)
 
@@ -19,6 +21,11 @@ log = structlog.get_logger(__name__)
 NO_RESPONDERS_PAUSE_S = 0.05
 # A header and a subject must fit beside a chunk.
 HEADROOM_BYTES = 4096
+
+
+def inbox_prefix(user: str) -> str:
+    """Where the answers to a user's questions come; "" is for a server without users."""
+    return f"_INBOX.{user}" if user else "_INBOX"
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Connection:
         self._closing = False
         self._lost_at_s = 0.0
         self._inbox = ""
+        self._tls: ssl.SSLContext | None = None
         self._asked = 0
         self._answers: dict[str, asyncio.Future[Msg]] = {}
 
@@ -71,7 +79,7 @@ class Connection:
                 await self._connect()
         except TimeoutError as error:
             await self.close()
-            raise ExchangeUnavailable(f"no NATS server at {self._config.url}") from error
+            raise ExchangeUnavailable(self._unreachable()) from error
         needed = self._config.chunk_bytes + HEADROOM_BYTES
         if self.client.max_payload < needed:
             await self.close()
@@ -80,10 +88,15 @@ class Connection:
     async def _connect(self) -> None:
         config = self._config
         self._opened = True
+        self._tls = client_context(config.tls) if config.tls.wanted else None
         await self.client.connect(
             servers=config.servers,
             name=f"{config.client_name} {self._role}",
             user_credentials=str(config.credentials_file) if config.credentials_file else None,
+            user=config.user or None,
+            password=self._password if config.password_file else None,
+            tls=self._tls,
+            inbox_prefix=inbox_prefix(config.user),
             max_reconnect_attempts=-1,
             reconnect_time_wait=config.reconnect_pause_s,
             ping_interval=config.ping_interval_s,
@@ -96,6 +109,17 @@ class Connection:
         self._inbox = self.client.new_inbox()
         await self.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
         self._up.set()
+
+    def _password(self) -> str:
+        """Read at every connect: it may have been changed meanwhile."""
+        assert self._config.password_file is not None, "asked for only where there is one"
+        return self._config.password_file.read_text().strip()
+
+    def _unreachable(self) -> str:
+        why, where = self.client.last_error, self._config.shown_url
+        if why is None or isinstance(why, ConnectionRefusedError | nats.errors.NoServersError):
+            return f"no NATS server at {where}"
+        return f"the NATS server at {where} cannot be used: {why or repr(why)}"
 
     async def close(self) -> None:
         """Close for good; questions under way fail."""
@@ -169,6 +193,8 @@ class Connection:
         self._up.clear()
         self._lost_at_s = time.monotonic()
         self._fail_questions()
+        if self._tls is not None:
+            renew_context(self._tls, self._config.tls)
         if not self._closing:
             self.counters.disconnects += 1
             self._log.warning("nats_disconnected")
@@ -188,6 +214,8 @@ class Connection:
         if isinstance(error, nats.errors.SlowConsumerError):
             self.counters.slow_consumers += 1
             self._log.warning("nats_message_dropped", subject=error.subject)
+        elif "permissions violation" in str(error).lower():
+            self._log.error("nats_permission_denied", error=str(error))
         elif self.connected:
             self._log.warning("nats_error_reported", error=repr(error))
         else:

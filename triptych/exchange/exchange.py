@@ -30,7 +30,7 @@ from triptych.exchange.errors import (
 )
 from triptych.exchange.message import from_message, to_message
 from triptych.exchange.store import Store
-from triptych.exchange.streams import reconcile
+from triptych.exchange.streams import reconcile, wait_for_streams
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
 
@@ -190,12 +190,16 @@ class Exchange:
             async with asyncio.timeout(self._config.connect_timeout_s):
                 await self._reconcile_until_possible()
         except (TimeoutError, nats.errors.Error) as error:
-            raise ExchangeUnavailable(f"the NATS server's JetStream is not available {error}".rstrip()) from error
+            missing = "JetStream is not available" if self._config.manage_streams else "streams were not made yet"
+            raise ExchangeUnavailable(f"the NATS server's {missing} {error}".rstrip()) from error
 
     async def _reconcile_until_possible(self) -> None:
         while True:
             try:
-                await reconcile(self._jetstream, self._config)
+                if self._config.manage_streams:
+                    await reconcile(self._jetstream, self._config)
+                else:
+                    await wait_for_streams(self._jetstream, self._config)
             except nats.js.errors.ServiceUnavailableError:
                 await asyncio.sleep(NO_RESPONDERS_PAUSE_S)
             else:
@@ -203,6 +207,8 @@ class Exchange:
 
     def _restore(self) -> None:
         """After a reconnection: a server that has lost its store has lost the streams as well."""
+        if not self._config.manage_streams:
+            return
         self._spawn(self._reconcile_again())
 
     async def _reconcile_again(self) -> None:

@@ -3,6 +3,7 @@
 Every store refuses newcomers at its byte limit (`discard: new`) and never drops what it has accepted.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ EVENTS_SUBJECT_PREFIX = "triptych.events"
 # Within which the server knows a Nats-Msg-Id again.
 DEDUPLICATION_S = 120.0
 _NAME_IN_USE = 10058
+_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,18 @@ async def reconcile(jetstream: JetStreamContext, config: ExchangeConfig) -> None
             raise
         except nats.js.errors.APIError as error:
             raise StreamConflict(spec.name, error.description or str(error)) from error
+
+
+async def wait_for_streams(jetstream: JetStreamContext, config: ExchangeConfig) -> None:
+    """Wait until another process has made the streams: the last of them is there. For ever if none does."""
+    last = stream_specs(config)[-1].name
+    while True:
+        try:
+            await jetstream.stream_info(last)
+        except nats.js.errors.NotFoundError:
+            await asyncio.sleep(_LOOK_EVERY_S)
+        else:
+            return
 
 
 async def _reconcile_one(jetstream: JetStreamContext, settings: dict[str, Any]) -> None:

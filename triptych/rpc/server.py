@@ -8,7 +8,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES
+from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.translation import ErrorTranslation
+from triptych.tls import ServerCertificates, TlsFiles
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -18,21 +20,32 @@ class RpcServer:
     """One listening server. `address` is valid after `start`.
 
     `services` are the full names that health and reflection speak for ("triptych.v1.RouterService"). It starts out
-    NOT_SERVING: `set_serving(True)` when ready.
+    NOT_SERVING: `set_serving(True)` when ready. The guard is asked of every call of these services. With `tls` files
+    everything is encrypted; if they name a `ca`, who calls must show a certificate of it.
     """
 
-    def __init__(self, listen: str, services: Sequence[str], max_concurrent_calls: int = 4096) -> None:
+    def __init__(
+        self,
+        listen: str,
+        services: Sequence[str],
+        max_concurrent_calls: int = 4096,
+        *,
+        guard: Guard = everyone,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self.address = listen
         self._listen = listen
         self._services = list(services)
+        self._guard = guard
+        self._tls = tls if tls is not None and tls.wanted else None
         self._max_concurrent_calls = max_concurrent_calls
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
 
     async def start(self, *register: Callable[[grpc.aio.Server], Any]) -> None:
-        """Bind, register every servicer and serve. Raises `OSError` when the address cannot be bound."""
+        """Bind, register every servicer and serve. Raises `OSError` when the address cannot be bound, `TlsError`."""
         server = grpc.aio.server(
-            interceptors=[ErrorTranslation()],
+            interceptors=[ErrorTranslation(self._guard)],
             options=[
                 *KEEPALIVE_OPTIONS,
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -67,7 +80,10 @@ class RpcServer:
     def _bind(self, server: grpc.aio.Server) -> str:
         host = self._listen.rpartition(":")[0]
         try:
-            port = server.add_insecure_port(self._listen)
+            if self._tls is None:
+                port = server.add_insecure_port(self._listen)
+            else:
+                port = server.add_secure_port(self._listen, ServerCertificates(self._tls).credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._listen}: {error}") from error
         return f"{host}:{port}"

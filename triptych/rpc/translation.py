@@ -10,13 +10,21 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from triptych.errors import Reason, TriptychError, Violation, invalid, to_status
+from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.typing import Context, Handler
 
 log = structlog.get_logger()
 
 
 class ErrorTranslation(grpc.aio.ServerInterceptor):
-    """Turns a handler's exception into its status: the catalog's, or INTERNAL, logged and not leaked."""
+    """Turns a handler's exception into its status: the catalog's, or INTERNAL, logged and not leaked.
+
+    The guard is asked first: of a call that it refuses not even the request is parsed. Health and reflection are not
+    ours, and are for everyone: they tell what every orchestrator must, and everyone may, know.
+    """
+
+    def __init__(self, guard: Guard = everyone) -> None:
+        self._guard = guard
 
     async def intercept_service(
         self,
@@ -33,13 +41,14 @@ class ErrorTranslation(grpc.aio.ServerInterceptor):
             return handler
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(
-                _stream(cast(Any, handler.unary_stream), _parser(handler), method),
+                _stream(cast(Any, handler.unary_stream), _parser(handler), self._guard, method),
                 response_serializer=handler.response_serializer,
             )
         if handler.unary_unary is None:
             return handler
         return grpc.unary_unary_rpc_method_handler(
-            _unary(handler.unary_unary, _parser(handler), method), response_serializer=handler.response_serializer
+            _unary(handler.unary_unary, _parser(handler), self._guard, method),
+            response_serializer=handler.response_serializer,
         )
 
 
@@ -57,10 +66,11 @@ def _parser(handler: Handler) -> Callable[[bytes], Any]:
 
 
 def _unary(
-    stock: Callable[..., Awaitable[Any]], parse: Callable[[bytes], Any], method: str
+    stock: Callable[..., Awaitable[Any]], parse: Callable[[bytes], Any], guard: Guard, method: str
 ) -> Callable[..., Awaitable[Any]]:
     async def call(request: bytes, context: Context) -> Any:
         try:
+            guard(method, context)
             return await stock(parse(request), context)
         except asyncio.CancelledError:
             raise
@@ -71,10 +81,11 @@ def _unary(
 
 
 def _stream(
-    stock: Callable[..., AsyncIterator[Any]], parse: Callable[[bytes], Any], method: str
+    stock: Callable[..., AsyncIterator[Any]], parse: Callable[[bytes], Any], guard: Guard, method: str
 ) -> Callable[..., AsyncIterator[Any]]:
     async def call(request: bytes, context: Context) -> AsyncIterator[Any]:
         try:
+            guard(method, context)
             async for response in stock(parse(request), context):
                 yield response
         except (asyncio.CancelledError, GeneratorExit):

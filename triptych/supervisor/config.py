@@ -2,12 +2,17 @@
 
 import os
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from triptych.exchange import server as nats_server
+from triptych.rpc.exposure import is_loopback
+from triptych.supervisor.secrets import Secrets
 from triptych.supervisor.service import RestartPolicy
+from triptych.tls import TlsFiles
 
 WORKER_ROLES = ("encoder", "denoiser", "decoder")
 MAX_WORKERS = 64
@@ -19,8 +24,9 @@ class SuiteConfig:
     """A suite on this machine. Raises `ValueError` for what cannot work.
 
     `device` may name several, separated by commas: the workers of a role take them in turn. `threads` are for torch in
-    each denoiser, `stage_threads` in each encoder and decoder; None divides the cores. `flags` are further flags per
-    role ("router", "encoder", "denoiser", "decoder"). Times in seconds.
+    each denoiser, `stage_threads` in each encoder and decoder; None divides the cores. With `auth` the router asks for
+    tokens, the first of which the suite makes; None: if other machines can reach it and `router_config` does not say
+    how that is meant. `flags` are further flags per role ("router", "encoder", …). Times in seconds.
     """
 
     state_dir: Path
@@ -30,6 +36,7 @@ class SuiteConfig:
     decoders: int = 1
     listen: str = "127.0.0.1:0"
     router_config: Path | None = None
+    auth: bool | None = None
     device: str = "auto"
     threads: int | None = None
     stage_threads: int | None = None
@@ -52,18 +59,44 @@ class SuiteConfig:
         if not host or not port.isdecimal() or int(port) > MAX_PORT:
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
 
+    @property
+    def makes_tokens(self) -> bool:
+        """Whether the router asks for tokens, and the suite makes the first."""
+        if self.auth is not None:
+            return self.auth
+        return not is_loopback(self.listen) and not self._router_settings().keys() & {"tokens_file", "insecure"}
+
+    @property
+    def router_tls(self) -> TlsFiles | None:
+        """What calls from this machine to the router are made with; None where it has no certificate.
+
+        The certificate trusts itself, and must name localhost.
+        """
+        files = {name: Path(path) for name, path in self._router_settings().get("tls", {}).items()}
+        certificate = files.get("certificate")
+        if certificate is None:
+            return None
+        return TlsFiles(certificate, files.get("key"), certificate) if "ca" in files else TlsFiles(ca=certificate)
+
+    def _router_settings(self) -> dict[str, Any]:
+        return tomllib.loads(self.router_config.read_text()) if self.router_config is not None else {}
+
     def count(self, role: str) -> int:
         """How many workers of a role it starts with."""
         return {"encoder": self.encoders, "denoiser": self.denoisers, "decoder": self.decoders}[role]
 
 
 class CommandLines:
-    """The command of each process of a suite. `run_dir` takes the files in which services say where they listen."""
+    """The command of each process of a suite. `run_dir` takes the files in which services say where they listen.
 
-    def __init__(self, config: SuiteConfig, run_dir: Path, nats_dir: Path) -> None:
+    Secrets are named by their files: everyone on the machine can read a command line.
+    """
+
+    def __init__(self, config: SuiteConfig, run_dir: Path, nats_dir: Path, secrets: Secrets) -> None:
         self._config = config
         self._run_dir = run_dir
         self._nats_dir = nats_dir
+        self._secrets = secrets
 
     def address_file(self, name: str) -> Path:
         """Where the service of this name writes its `host:port`."""
@@ -72,11 +105,14 @@ class CommandLines:
     def nats(self, address: str | None) -> list[str]:
         """A nats-server, on its earlier address if it had one: its clients know no other."""
         port = int(address.rpartition(":")[2]) if address else None
-        return nats_server.command_line(self._nats_dir, port=port)
+        return nats_server.command_line(self._nats_dir, port=port, config=self._secrets.nats_config)
 
     def router(self, address: str | None, exchange_url: str) -> list[str]:
         """The router, on its earlier address if it had one."""
         own = ["--config", str(self._config.router_config.resolve())] if self._config.router_config else []
+        own += ["--worker_token_file", str(self._secrets.worker_token("router"))]
+        if self._config.makes_tokens:
+            own += ["--tokens_file", str(self._secrets.tokens_file)]
         return self._service("router", "router", address or self._config.listen, exchange_url, own)
 
     def worker(self, role: str, index: int, exchange_url: str) -> list[str]:
@@ -87,6 +123,8 @@ class CommandLines:
             *("--worker_id", name),
             *("--device", devices[index % len(devices)]),
             *("--threads", str(self._threads(role))),
+            *("--token_file", str(self._secrets.worker_token(role))),
+            *("--exchange.manage_streams", "false"),
         ]
         return self._service(role, name, "127.0.0.1:0", exchange_url, own)
 
@@ -102,6 +140,8 @@ class CommandLines:
             *("--drain_seconds", str(self._config.drain_s)),
             *("--exchange.url", exchange_url),
             *("--exchange.client_name", name),
+            *("--exchange.user", role),
+            *("--exchange.password_file", str(self._secrets.password(role))),
             *self._config.flags.get(role, ()),
         ]
 

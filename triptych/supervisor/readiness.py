@@ -8,8 +8,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from triptych.exchange import server as nats_server
-from triptych.rpc import open_channel
+from triptych.rpc import Credentials, open_channel
 from triptych.supervisor.process_log import ProcessLog
+from triptych.tls import TlsFiles
 
 LOOK_EVERY_S = 0.05
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -64,8 +65,9 @@ class NatsReadiness:
 class ServiceReadiness:
     """Waits for a service's address file, then for its health to be SERVING."""
 
-    def __init__(self, address_file: Path) -> None:
+    def __init__(self, address_file: Path, tls: TlsFiles | None = None) -> None:
         self._address_file = address_file
+        self._credentials = Credentials(tls=tls, server_name="localhost")
 
     def expect(self) -> None:
         """Remove the file of an earlier process."""
@@ -79,7 +81,7 @@ class ServiceReadiness:
 
     async def serves(self, address: str) -> None:
         """Wait for its health."""
-        async with open_channel(address) as channel:
+        async with open_channel(address, self._credentials) as channel:
             while not await _serves(channel):  # noqa: ASYNC110 - a pause between two calls
                 await asyncio.sleep(LOOK_EVERY_S)
 

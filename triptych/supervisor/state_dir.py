@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from triptych.client.local_suite import LOCK_FILE, STATE_FILE, LocalSuite, try_lock
+from triptych.supervisor.secrets import Secrets
 
 # Somebody who looks whether a suite runs holds the lock for an instant.
 LOCK_TRIES = 5
@@ -42,8 +43,16 @@ class StateDir:
         """NATS's streams: jobs, events, latents, outputs."""
         return self.path / "nats"
 
+    @property
+    def secrets(self) -> Secrets:
+        """Passwords and tokens, made at the first start."""
+        return Secrets(self.path / "secrets")
+
     def acquire(self) -> None:
-        """Make the folder and own it. Raises `SuiteRunning`, or `OSError` where it cannot be made."""
+        """Make the folder, with what is missing in it, and own it.
+
+        Raises `SuiteRunning`, or `OSError` where it cannot be made.
+        """
         for folder in (self.path, self.logs, self.run, self.nats):
             folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,6 +62,7 @@ class StateDir:
         self._lock = descriptor
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
+        self.secrets.make()
 
     def release(self) -> None:
         """Give the folder back, and take the note of the running suite away."""

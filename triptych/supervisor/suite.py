@@ -5,12 +5,15 @@ import os
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite
-from triptych.errors import TriptychError
+from triptych.errors import Reason, TriptychError
+from triptych.exchange import ExchangeConfig
+from triptych.rpc.guard import read_token
 from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, worker_name
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
@@ -42,18 +45,36 @@ class Suite:
         self.processes: dict[str, Service] = {}
         self._told = on_change
         self._dir = StateDir(config.state_dir)
-        self._commands = CommandLines(config, self._dir.run, self._dir.nats)
+        self._commands = CommandLines(config, self._dir.run, self._dir.nats, self._dir.secrets)
         self._complete = False
 
     @property
     def address(self) -> str:
         """`host:port` of the router, for clients on this machine."""
-        return _reachable(self.processes[ROUTER].address or self.config.listen)
+        address = _reachable(self.processes[ROUTER].address or self.config.listen)
+        # A certificate names localhost rather than an address.
+        return address if self.config.router_tls is None else f"localhost:{address.rpartition(':')[2]}"
 
     @property
     def exchange_url(self) -> str:
         """URL of NATS."""
         return f"nats://{self.processes[NATS].address}"
+
+    @property
+    def exchange(self) -> ExchangeConfig:
+        """A way to NATS with all rights, the router's: to look inside."""
+        secrets = self._dir.secrets
+        return ExchangeConfig(url=self.exchange_url, user="router", password_file=secrets.password("router"))
+
+    @property
+    def token_file(self) -> Path | None:
+        """A token that the router takes for an admin's; None if it asks for none."""
+        return self._dir.secrets.admin_token if self.config.makes_tokens else None
+
+    def client(self) -> Client:
+        """A client of the router that may do everything."""
+        token = read_token(self.token_file) if self.token_file else None
+        return Client(self.address, token=token, tls=self.config.router_tls)
 
     async def __aenter__(self) -> Self:
         try:
@@ -157,9 +178,10 @@ class Suite:
 
     def _add(self, name: str, command: Callable[[], list[str]]) -> Service:
         log = ProcessLog(self._dir.logs / f"{name}.log")
-        readiness: Readiness = (
-            NatsReadiness(log) if name == NATS else ServiceReadiness(self._commands.address_file(name))
-        )
+        readiness: Readiness = NatsReadiness(log)
+        if name != NATS:
+            tls = self.config.router_tls if name == ROUTER else None
+            readiness = ServiceReadiness(self._commands.address_file(name), tls)
         service = Service(name, command, readiness, log, self.config.restarts, self._changed)
         self.processes[name] = service
         return service
@@ -177,7 +199,7 @@ class Suite:
                 task.cancel()
 
     async def _until_seen(self, workers: set[str]) -> None:
-        async with Client(self.address) as client:
+        async with self.client() as client:
             while not workers <= await _ready_workers(client):  # noqa: ASYNC110 - a pause between two calls
                 await asyncio.sleep(FLEET_LOOK_EVERY_S)
 
@@ -190,7 +212,9 @@ class Suite:
     def _write_state(self) -> None:
         pids = {name: service.pid for name, service in self.processes.items()}
         running = {name: pid for name, pid in pids.items() if pid is not None}
-        LocalSuite(os.getpid(), self.address, self.exchange_url, running).write(self._dir.path)
+        token_file, tls = str(self.token_file or ""), self.config.router_tls
+        ca = str(tls.ca.absolute()) if tls is not None and tls.ca is not None else ""
+        LocalSuite(os.getpid(), self.address, self.exchange_url, running, token_file, ca).write(self._dir.path)
 
     def _late(self) -> str:
         unready = [service for service in self.processes.values() if service.state is not ServiceState.READY]
@@ -203,7 +227,11 @@ class Suite:
 async def _ready_workers(client: Client) -> set[str]:
     try:
         fleet = await client.fleet()
-    except TriptychError:
+    except TriptychError as error:
+        if error.reason in (Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED):
+            raise SuiteError(
+                f"the router asks for a token that it takes; set TRIPTYCH_TOKEN: {error.message}"
+            ) from error
         return set()
     return {worker.worker_id for worker in fleet.workers if worker.state == WORKER_STATE_READY}
 

@@ -30,12 +30,15 @@ class StageCall(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     epoch: _builtins.int
     """Term of the calling router. A worker refuses a lower one than it has seen."""
     rank: _builtins.float
     """Lower runs first."""
+    tenant: _builtins.str
+    """Whose job it is."""
     def __init__(
         self,
         *,
@@ -43,10 +46,11 @@ class StageCall(_message.Message):
         attempt: _builtins.int = ...,
         epoch: _builtins.int = ...,
         rank: _builtins.float = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "epoch", b"epoch", "job_id", b"job_id", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "epoch", b"epoch", "job_id", b"job_id", "rank", b"rank", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

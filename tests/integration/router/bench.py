@@ -17,7 +17,8 @@ from services.router.router import Router
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer, Peer
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange
-from triptych.rpc import open_channel
+from triptych.rpc import Credentials, open_channel
+from triptych.rpc.channel import OPEN
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import Amendment, FinishNow, Job, JobEvent, JobSpec
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
@@ -36,14 +37,16 @@ def spec(**fields: Any) -> JobSpec:
 class Bench:
     """Everything is ended with it, the latest first."""
 
-    def __init__(self, nats_url: str, exchange: Exchange) -> None:
+    def __init__(self, nats_url: str, exchange: Exchange, credentials: Credentials = OPEN) -> None:
         self.exchange = exchange
+        self._credentials = credentials
         self.nats_url = nats_url
         self.address = ""
         self.encoders: list[EncoderPeer] = []
         self.denoisers: list[DenoiserPeer] = []
         self.decoders: list[DecoderPeer] = []
         self._ends = AsyncExitStack()
+        self._config = CONFIG
         self._router: Router | None = None
         self._running: asyncio.Task[int] | None = None
         self._channel: grpc.aio.Channel | None = None
@@ -96,8 +99,9 @@ class Bench:
         lists[type(peer)].append(peer)
         await self.fleet_has({peer.worker_id})
 
-    async def start_router(self, config: RouterConfig = CONFIG, *, wait: bool = True) -> None:
-        """Start a router and wait until it has all peers."""
+    async def start_router(self, config: RouterConfig | None = None, *, wait: bool = True) -> None:
+        """Start a router, configured as the last one if nothing is said, and wait until it has all peers."""
+        config = self._config = config or self._config
         config = replace(config, exchange=replace(config.exchange, url=self.nats_url))
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._router = Router(config, on_ready=listening.set_result)
@@ -114,7 +118,12 @@ class Bench:
         if self._channel is not None:
             await self._channel.close()
         self.address = address
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, self._credentials)
+
+    def reload_router(self) -> None:
+        """As SIGHUP does."""
+        assert self._router is not None
+        self._router.reload()
 
     async def stop_router(self) -> int:
         """Close the client, then end the router; returns its exit status."""

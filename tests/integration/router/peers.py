@@ -45,6 +45,7 @@ from triptych.v1.worker_pb2 import (
     MEDIA_KIND_IMAGE,
     WORKER_STATE_DRAINING,
     WORKER_STATE_READY,
+    ActiveJob,
     DeclaredInput,
     ModelProfile,
     WorkerHeartbeat,
@@ -124,6 +125,8 @@ class Peer:
         self.errors: list[TriptychError] = []
         self.profile = PROFILE
         self.beating = True
+        # What its heartbeats say that it works at.
+        self.active: list[ActiveJob] = []
         self._exchange = exchange
         self._slots = slots
         self.device_s = device_s
@@ -185,6 +188,7 @@ class Peer:
             device="none",
             models=[WorkerModel(profile=self.profile, resident=True)],
             max_active_jobs=self._slots,
+            active_jobs=self.active,
         )
         name = Stage.Name(self.stage).removeprefix("STAGE_").lower()
         subject = f"triptych.v1.heartbeat.{name}.{self.worker_id}"

@@ -17,14 +17,20 @@ WAIT_S = 20.0
 class RouterProcess:
     """`python -m services.router`; its log tells when it is ready, and where."""
 
-    def __init__(self, nats_url: str, address_file: Path) -> None:
+    def __init__(self, nats_url: str, address_file: Path, **flags: str) -> None:
         self.address = ""
         self.address_file = address_file
         self._nats_url = nats_url
+        self._flags = flags
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self.log: list[dict[str, Any]] = []
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     async def __aenter__(self) -> Self:
         flags = {
@@ -33,6 +39,7 @@ class RouterProcess:
             "catalog": str(CATALOG),
             "exchange.url": self._nats_url,
             "drain_seconds": "0.2",
+            **self._flags,
         }
         command = [sys.executable, "-m", "services.router", *(f"--{name}={value}" for name, value in flags.items())]
         self._process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)

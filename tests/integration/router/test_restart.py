@@ -42,7 +42,7 @@ async def one_running_three_queued(bench: Bench) -> list[Job]:
 
 async def recorded_latents(bench: Bench, job_id: str) -> None:
     """Wait until the job's record names its latents."""
-    watcher = await (await bench.exchange.bucket("jobs")).watch(f"job.{job_id}")
+    watcher = await (await bench.exchange.bucket("jobs")).watch(f"job.*.{job_id}")
     async with asyncio.timeout(10):
         async for entry in watcher:
             if entry is not None and JobRecord.FromString(entry.value).latents:
@@ -155,7 +155,7 @@ async def test_an_accepted_job_is_in_the_store_before_the_answer(bench: Bench) -
     bench.encoder.gate.close()
     job = await bench.submit()
     bucket = await bench.exchange.bucket("jobs")
-    assert (await bucket.get(f"job.{job.job_id}")).value
+    assert (await bucket.get(f"job.{job.tenant}.{job.job_id}")).value
     assert job.state == JOB_STATE_QUEUED
     assert job.last_sequence == 1
 

@@ -10,8 +10,9 @@ from services.router.events import EventStore
 from services.router.ids import new_job_id
 from services.router.jobs import LiveJob
 from services.router.leadership import Leadership
+from services.router.principal import DEFAULT_TENANT as TENANT
 from services.router.recorder import Recorder
-from services.router.store import SCHEMA_VERSION, JobStore
+from services.router.store import SCHEMA_VERSION, JobKey, JobStore
 from triptych.exchange import Exchange
 from triptych.v1.job_pb2 import (
     JOB_STATE_SUCCEEDED,
@@ -29,8 +30,8 @@ def event(job_id: str, sequence: int) -> JobEvent:
     return JobEvent(job_id=job_id, sequence=sequence, progress=Progress(step=sequence))
 
 
-def record(job_id: str) -> JobRecord:
-    return JobRecord(schema_version=SCHEMA_VERSION, job=Job(job_id=job_id, tenant="default"), epoch=1)
+def record(job_id: str, tenant: str = TENANT) -> JobRecord:
+    return JobRecord(schema_version=SCHEMA_VERSION, job=Job(job_id=job_id, tenant=tenant), epoch=1)
 
 
 async def test_only_one_can_append_after_an_event(exchange: Exchange) -> None:
@@ -68,30 +69,40 @@ async def test_a_log_is_read_whole_whatever_its_length(exchange: Exchange, count
 
 async def test_records_are_written_by_their_last_writer_only(exchange: Exchange) -> None:
     store, job_id = JobStore(exchange), new_job_id(1.0)
-    assert await store.read(job_id) is None
+    assert await store.read(TENANT, job_id) is None
     first = await store.write(record(job_id), 0)
     with pytest.raises(Conflict):
         await store.write(record(job_id), 0)
     second = await store.write(record(job_id), first)
     with pytest.raises(Conflict):
         await store.write(record(job_id), first)
-    stored = await store.read(job_id)
+    stored = await store.read(TENANT, job_id)
     assert stored is not None
     assert stored.revision == second
-    await store.forget(job_id)
-    assert await store.read(job_id) is None
+    await store.forget(TENANT, job_id)
+    assert await store.read(TENANT, job_id) is None
 
 
 async def test_job_ids_are_listed_newest_first_and_nothing_else_is(exchange: Exchange) -> None:
     store = JobStore(exchange)
-    assert await store.job_ids() == []
+    assert await store.keys() == []
     ids = [new_job_id(float(second)) for second in (5, 1, 3)]
     for job_id in ids:
         await store.write(record(job_id), 0)
         await store.write_spec(job_id, JobSpec(prompt="x"))
     await store.claim("default", "mine", record(ids[0]))
-    assert await store.job_ids() == sorted(ids, reverse=True)
-    assert [stored.record.job.job_id async for stored in store.read_all(ids)] == ids
+    keys = [JobKey(job_id, TENANT) for job_id in ids]
+    assert await store.keys() == sorted(keys, reverse=True)
+    assert [stored.record.job.job_id async for stored in store.read_all(keys)] == ids
+
+
+async def test_a_tenant_finds_its_own_jobs_only(exchange: Exchange) -> None:
+    store, mine, theirs = JobStore(exchange), new_job_id(1.0), new_job_id(2.0)
+    await store.write(record(mine, "acme"), 0)
+    await store.write(record(theirs, "other"), 0)
+    assert await store.keys("acme") == [JobKey(mine, "acme")]
+    assert await store.read("acme", theirs) is None
+    assert await store.keys(job_id=theirs) == [JobKey(theirs, "other")]
 
 
 async def test_a_request_is_claimed_once(exchange: Exchange) -> None:
@@ -134,7 +145,7 @@ async def test_nothing_is_written_after_the_end(exchange: Exchange) -> None:
     assert [each.sequence for each in read] == [1, 2, 3, 4]
     assert read[2].progress.step == 49  # the newest that was held
     assert it.over == [it.job]
-    stored = await it.store.read(it.job.job_id)
+    stored = await it.store.read(TENANT, it.job.job_id)
     assert stored is not None
     assert stored.record.job.state == JOB_STATE_SUCCEEDED
     assert stored.record.job.last_sequence == 4
@@ -168,7 +179,7 @@ async def test_a_claimed_request_leaves_no_second_job(exchange: Exchange) -> Non
     with pytest.raises(Conflict):
         await second.recorder.accept(JobEvent(queued=JobQueued()))
     await second.recorder.settle()
-    assert await second.store.read(second.job.job_id) is None
+    assert await second.store.read(TENANT, second.job.job_id) is None
     assert [stored async for stored in second.events.read(second.job.job_id)] == []
     assert not second.deposed
 

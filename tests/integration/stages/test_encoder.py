@@ -131,7 +131,19 @@ async def test_a_model_that_lacks_the_part_says_so_and_the_encoder_lives_on(
     assert (await calls.encode(job("sdxl", prompt="still here"))).conditioning
 
 
-async def encode_at(address: str, calls: StageCalls, spec: JobSpec) -> EncodeResponse:
+async def test_a_cache_of_each_tenants_own(calls: StageCalls, workers: Workers) -> None:
+    replica = workers.another("encoder", "encoder-3", "--models=sdxl", "--cache_scope=tenant")
+    replica.start()
+    await all_ready(workers.nats.url, [replica])
+    spec = job("sdxl", prompt="whose is it?")
+    found = [(await encode_at(replica.address, calls, spec, tenant)).cached for tenant in ("a", "a", "b", "a")]
+    assert found == [False, True, False, True]
+    replica.kill()
+
+
+async def encode_at(address: str, calls: StageCalls, spec: JobSpec, tenant: str = "") -> EncodeResponse:
+    call = calls.call()
+    call.tenant = tenant
     async with open_channel(address) as channel:
-        response: EncodeResponse = await EncoderServiceStub(channel).Encode(EncodeRequest(call=calls.call(), spec=spec))
+        response: EncodeResponse = await EncoderServiceStub(channel).Encode(EncodeRequest(call=call, spec=spec))
         return response

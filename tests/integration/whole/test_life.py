@@ -10,7 +10,7 @@ from tests.integration.whole.jobs import events_of, job, kind_of, steps_of
 from tests.suite import RunningSuite
 from triptych.client import Client
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import Exchange, ExchangeConfig
+from triptych.exchange import Exchange
 from triptych.v1.job_pb2 import (
     ATTACHMENT_ROLE_IMAGE,
     JOB_STATE_CANCELLED,
@@ -199,7 +199,7 @@ async def reached(client: Client, job_id: str, step: int) -> None:
 
 async def idle_again(suite: RunningSuite) -> None:
     """Wait until the denoiser says, in a heartbeat, that it runs nothing."""
-    async with asyncio.timeout(20), Exchange(ExchangeConfig(url=suite.exchange_url)) as exchange:
+    async with asyncio.timeout(20), Exchange(suite.exchange) as exchange:
         heartbeats = await exchange.control.subscribe("triptych.v1.heartbeat.denoise.>")
         async for message in heartbeats.messages:
             if not WorkerHeartbeat.FromString(message.data).active_jobs:

@@ -1,0 +1,248 @@
+"""The users of a suite's NATS server: each can do its work, and nothing of another's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from services.router.leadership import Leadership
+from tests.certificates import Authority
+from tests.natsd import NatsServer
+from triptych.exchange import Entry, Exchange, ExchangeConfig, ExchangeUnavailable
+from triptych.exchange.accounts import ROLES, permissions
+from triptych.exchange.connection import inbox_prefix
+from triptych.supervisor.secrets import Secrets
+from triptych.tls import TlsFiles
+
+WORKERS = ("encoder", "denoiser", "decoder")
+BUNDLE = {"file": Entry(b"x" * 3_000_000)}  # in chunks
+
+
+class Guarded:
+    """A server with users, and the files that name them."""
+
+    def __init__(self, server: NatsServer, secrets: Secrets) -> None:
+        self.server = server
+        self.secrets = secrets
+
+    def config(self, role: str, tls: TlsFiles | None = None) -> ExchangeConfig:
+        return ExchangeConfig(
+            url=self.server.url,
+            user=role,
+            password_file=self.secrets.password(role),
+            manage_streams=role == "router",
+            tls=tls or TlsFiles(),
+            connect_timeout_s=5.0,
+            answer_timeout_s=2.0,
+        )
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    secrets = Secrets(folder / "secrets")
+    secrets.make()
+    server = NatsServer(folder / "store", secrets.nats_config)
+    server.start()
+    yield Guarded(server, secrets)
+    server.stop()
+
+
+@pytest.fixture
+async def router(guarded: Guarded) -> AsyncIterator[Exchange]:
+    async with Exchange(guarded.config("router")) as exchange:
+        yield exchange
+
+
+async def refused(guarded: Guarded, role: str, *, publish: str = "", subscribe: str = "") -> bool:
+    """Whether the server refuses it: it says so at once, before it answers a ping."""
+    errors: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        errors.append(error)
+
+    client = await nats.connect(
+        guarded.server.url,
+        user=role,
+        password=guarded.secrets.password(role).read_text().strip(),
+        inbox_prefix=inbox_prefix(role),
+        error_cb=note,
+    )
+    if publish:
+        await client.publish(publish, b"")
+    if subscribe:
+        await client.subscribe(subscribe)
+    for _ in range(2):  # the first ping may be sent ahead of what waits
+        await client.flush()
+    await client.close()
+    assert all("permissions violation" in str(error).lower() for error in errors)
+    return bool(errors)
+
+
+async def test_what_flows_through_a_suite_flows(guarded: Guarded, router: Exchange) -> None:
+    async with (
+        Exchange(guarded.config("encoder")) as encoder,
+        Exchange(guarded.config("denoiser")) as denoiser,
+        Exchange(guarded.config("decoder")) as decoder,
+    ):
+        conditioning = await encoder.put("conditioning", BUNDLE)
+        latents = await denoiser.put("latents", BUNDLE)
+        output = await decoder.put("outputs", BUNDLE)
+        for reader, ref in ((encoder, conditioning), (denoiser, conditioning), (denoiser, latents), (decoder, latents)):
+            assert (await reader.get(ref)).keys() == BUNDLE.keys()
+        assert (await decoder.get(conditioning)).keys() == (await router.get(output)).keys()
+        await denoiser.delete(latents)
+        assert not await decoder.exists(latents)  # asked of the leader too
+        index = await encoder.bucket("conditioning")
+        await index.put("key", b"value")
+        assert (await index.get("key")).value == b"value"
+        assert (await denoiser.jetstream.stream_info("KV_leader")).state.messages >= 0
+        leadership = Leadership(router, "here:1", 10.0)
+        assert await leadership.take() > 0
+
+
+async def test_a_preview_is_answered_across_roles(guarded: Guarded, router: Exchange) -> None:
+    async with Exchange(guarded.config("denoiser")) as denoiser, Exchange(guarded.config("decoder")) as decoder:
+        made = await router.control.subscribe("triptych.v1.preview.made.*")
+        await router.control.flush()
+
+        async def serve(message: nats.aio.msg.Msg) -> None:
+            await message.respond(b"made")
+            await decoder.control.publish("triptych.v1.preview.made.job", b"picture")
+
+        await decoder.control.subscribe("triptych.v1.preview.latents.*", "decoders", cb=serve)
+        await decoder.control.flush()
+        answer = await denoiser.control.request("triptych.v1.preview.latents.model", b"", timeout=5)
+        assert answer.data == b"made"
+        assert (await made.next_msg(timeout=5)).data == b"picture"
+
+
+PUBLISHES = {
+    "tt.conditioning.0.m": {"encoder"},
+    "tt.latents.0.m": {"denoiser"},
+    "tt.outputs.0.m": {"decoder"},
+    "triptych.events.job": set(),
+    "$KV.jobs.job.acme.0": set(),
+    "$KV.leader.router": set(),
+    "$KV.conditioning.key": {"encoder"},
+    "$JS.API.DIRECT.GET.CONDITIONING.tt.conditioning.0.m": {"encoder", "denoiser", "decoder"},
+    "$JS.API.DIRECT.GET.LATENTS.tt.latents.0.m": {"denoiser", "decoder"},
+    "$JS.API.DIRECT.GET.OUTPUTS.tt.outputs.0.m": set(),
+    "$JS.API.DIRECT.GET.EVENTS.triptych.events.job": set(),
+    "$JS.API.DIRECT.GET.EVENTS": set(),
+    "$JS.API.DIRECT.GET.LATENTS": set(),
+    "$JS.API.DIRECT.GET.KV_jobs.$KV.jobs.job.acme.0": set(),
+    "$JS.API.DIRECT.GET.KV_conditioning.$KV.conditioning.key": {"encoder"},
+    "$JS.API.STREAM.MSG.GET.KV_jobs": set(),
+    "$JS.API.STREAM.MSG.GET.OUTPUTS": set(),
+    "$JS.API.STREAM.CREATE.X": set(),
+    "$JS.API.STREAM.UPDATE.LATENTS": set(),
+    "$JS.API.STREAM.DELETE.LATENTS": set(),
+    "$JS.API.STREAM.PURGE.OUTPUTS": {"decoder"},
+    "$JS.API.STREAM.PURGE.LATENTS": {"denoiser"},
+    "$JS.API.STREAM.PURGE.KV_jobs": set(),
+    "$JS.API.STREAM.INFO.KV_leader": set(WORKERS),
+    "$JS.API.STREAM.INFO.KV_jobs": set(),
+    "$JS.API.STREAM.LIST": set(),
+    "$JS.API.CONSUMER.CREATE.OUTPUTS": set(),
+    "triptych.v1.heartbeat.encode.x": {"encoder"},
+    "triptych.v1.heartbeat.denoise.x": {"denoiser"},
+    "triptych.v1.heartbeat.decode.x": {"decoder"},
+    "triptych.v1.preview.latents.x": {"denoiser"},
+    "triptych.v1.preview.made.x": {"decoder"},
+    "_INBOX.router.x": set(),
+    "anything.else": set(),
+}
+SUBSCRIBES = {
+    ">": set(),
+    "_INBOX.>": set(),
+    "_INBOX.router.>": {"router"},
+    "triptych.v1.heartbeat.*.*": {"router"},
+    "triptych.v1.preview.made.*": {"router"},
+    "triptych.v1.preview.latents.*": {"decoder"},
+    "triptych.events.>": set(),
+    "tt.>": set(),
+    "$KV.>": set(),
+}
+
+
+async def test_nobody_does_anothers_work(guarded: Guarded, router: Exchange) -> None:
+    async def cell(role: str, subject: str, allowed: bool, how: str) -> None:
+        assert await refused(guarded, role, **{how: subject}) is not allowed, f"{role} {how} {subject}"
+
+    checks = [cell(role, subject, role in who, "publish") for subject, who in PUBLISHES.items() for role in WORKERS]
+    checks += [cell(role, subject, role in who, "subscribe") for subject, who in SUBSCRIBES.items() for role in ROLES]
+    for start in range(0, len(checks), 16):
+        await asyncio.gather(*checks[start : start + 16])
+
+
+async def test_who_has_no_password_is_told_so(guarded: Guarded, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("wrong")
+    for config in (
+        ExchangeConfig(url=guarded.server.url, connect_timeout_s=1.0),
+        ExchangeConfig(url=guarded.server.url, user="router", password_file=wrong, connect_timeout_s=1.0),
+    ):
+        with pytest.raises(ExchangeUnavailable, match="Authorization Violation"):
+            await Exchange(config).__aenter__()
+
+
+async def test_a_worker_waits_for_the_streams(tmp_path: Path) -> None:
+    secrets = Secrets(tmp_path / "secrets")
+    secrets.make()
+    server = NatsServer(tmp_path / "store", secrets.nats_config)
+    server.start()
+    guarded = Guarded(server, secrets)
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            async def join() -> None:
+                async with Exchange(guarded.config("decoder")) as decoder:
+                    await decoder.put("outputs", BUNDLE)
+
+            group.create_task(join())
+            async with Exchange(guarded.config("router")) as router:
+                assert router.connected
+    finally:
+        server.stop()
+
+
+async def test_nats_by_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    server_files, router = authority.issue("nats"), authority.issue("router")
+    stranger = Authority(tmp_path / "theirs").issue("router")
+    secrets = Secrets(tmp_path / "secrets")
+    secrets.make()
+    named = {"cert_file": server_files.certificate, "key_file": server_files.key, "ca_file": authority.ca}
+    files = "".join(f'{key}: "{path}"\n' for key, path in named.items())
+    secrets.nats_config.write_text(f"{secrets.nats_config.read_text()}\ntls {{\n{files}verify: true\n}}\n")
+    server = NatsServer(tmp_path / "store", secrets.nats_config)
+    server.start()
+    guarded = Guarded(server, secrets)
+    try:
+        async with Exchange(guarded.config("router", router)) as exchange:
+            ref = await exchange.put("outputs", BUNDLE)
+            server.stop()
+            authority.issue("router")  # renewed in place, for the next connection
+            server.start()
+            assert (await exchange.get(ref)).keys() == BUNDLE.keys()
+        for shown in (stranger, TlsFiles(ca=authority.ca)):
+            with pytest.raises(ExchangeUnavailable, match="NATS server at"):
+                await Exchange(guarded.config("router", shown)).__aenter__()
+    finally:
+        server.stop()
+
+
+def test_secrets_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
+    secrets = Secrets(tmp_path / "secrets")
+    secrets.make()
+    before = {path: path.read_text() for path in (tmp_path / "secrets").rglob("*") if path.is_file()}
+    secrets.make()
+    assert before == {path: path.read_text() for path in (tmp_path / "secrets").rglob("*") if path.is_file()}
+    assert all(path.stat().st_mode & 0o77 == 0 for path in (tmp_path / "secrets").rglob("*"))
+    passwords = {secrets.password(role).read_text() for role in ROLES}
+    assert len(passwords) == len(ROLES)
+    assert len({secrets.worker_token(role).read_text() for role in ROLES}) == 1
+    assert all(permissions(role).publish for role in ROLES)

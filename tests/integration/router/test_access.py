@@ -1,0 +1,279 @@
+"""Who may do what: every call of the contract × every kind of caller. A call that no row is about fails the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from services.router.access import NEEDED_SCOPES
+from services.router.principal import Scope
+from tests.integration.router.bench import CONFIG, Bench, spec
+from tests.natsd import NatsServer
+from triptych.errors import Reason, TriptychError, from_rpc_error
+from triptych.exchange import Exchange
+from triptych.rpc import Credentials, open_channel
+from triptych.tokens import new_token, token_entry
+from triptych.v1 import router_service_pb2 as pb
+from triptych.v1.job_pb2 import Amendment, Job
+from triptych.v1.router_service_pb2_grpc import RouterServiceStub
+from triptych.v1.worker_pb2 import ActiveJob
+
+SERVICE = pb.DESCRIPTOR.services_by_name["RouterService"]
+METHODS = [method.name for method in SERVICE.methods]
+UNKNOWN = "0" * 26
+DENIED, UNKNOWN_JOB = Reason.PERMISSION_DENIED, Reason.JOB_UNKNOWN
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call: its request, made from a job's id, and what each caller is answered; None: what it asked for.
+
+    `reader` has the scope "read" alone and `submitter` "submit" alone, both of the job's tenant; `other` has both, and
+    is another tenant.
+    """
+
+    request: Callable[[str], Message]
+    reader: Reason | None
+    submitter: Reason | None
+    other: Reason | None
+    # What `own` and `admin` are answered.
+    own: Reason | None = None
+
+
+def submit(_: str) -> Message:
+    return pb.SubmitJobRequest(spec=spec())
+
+
+MATRIX = {
+    "SubmitJob": Row(submit, DENIED, None, None),
+    "GenerateMedia": Row(lambda _: pb.GenerateMediaRequest(spec=spec()), DENIED, DENIED, None),
+    "EstimateJob": Row(lambda _: pb.EstimateJobRequest(spec=spec()), DENIED, None, None),
+    "WatchJob": Row(lambda job: pb.WatchJobRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
+    "GetJob": Row(lambda job: pb.GetJobRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
+    "ListJobs": Row(lambda _: pb.ListJobsRequest(), None, DENIED, None),
+    "CancelJob": Row(lambda job: pb.CancelJobRequest(job_id=job), DENIED, None, UNKNOWN_JOB),
+    # As many steps as it has run: nothing to do.
+    "AmendJob": Row(
+        lambda job: pb.AmendJobRequest(job_id=job, amendment=Amendment(step_count=4)), DENIED, None, UNKNOWN_JOB
+    ),
+    "DownloadOutput": Row(lambda job: pb.DownloadOutputRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
+    "ListModels": Row(lambda _: pb.ListModelsRequest(), None, None, None),
+    "GetFleet": Row(lambda _: pb.GetFleetRequest(), None, None, None),
+    "WatchFleet": Row(
+        lambda _: pb.WatchFleetRequest(), Reason.INTERNAL, Reason.INTERNAL, Reason.INTERNAL, Reason.INTERNAL
+    ),
+}
+
+
+QUOTAS = """
+[tenants.acme]
+max_jobs = 2
+[tenants.rival]
+calls_per_s = 0.01
+burst = 1
+[tenants.default]
+max_queued_s = 1e-9
+"""
+
+
+class Gatehouse:
+    """A router that asks for tokens, a job of the tenant `acme`, and callers of every kind."""
+
+    def __init__(self, bench: Bench, tokens: dict[str, str]) -> None:
+        self.bench = bench
+        self.tokens = tokens
+        self.job = Job()
+
+    async def answer(self, caller: str, method: str, request: Message) -> Reason | None:
+        """What a caller's call is answered: None if it is served. Of a stream the first message counts."""
+        try:
+            await self.call(caller, method, request)
+        except TriptychError as error:
+            return error.reason
+        return None
+
+    async def call(self, caller: str, method: str, request: Message) -> Any:
+        """The response; the first one of a stream. Raises `TriptychError`."""
+        async with open_channel(self.bench.address, Credentials(token=self.tokens.get(caller))) as channel:
+            call = getattr(RouterServiceStub(channel), method)(request, timeout=10)
+            try:
+                return await call.read() if hasattr(call, "read") else await call
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from None
+
+
+def write_tokens(path: Path, more: str = "") -> dict[str, str]:
+    """A tokens file; the token of each caller."""
+    callers = {
+        "own": ("acme", ("submit", "read")),
+        "reader": ("acme", ("read",)),
+        "submitter": ("acme", ("submit",)),
+        "other": ("rival", ("submit", "read")),
+        "admin": ("operations", ("admin",)),
+    }
+    tokens = {name: new_token() for name in callers}
+    entries = [token_entry(tokens[name], tenant, scopes) for name, (tenant, scopes) in callers.items()]
+    path.write_text("\n".join(entries) + more)
+    return {**tokens, "wrong": new_token()}
+
+
+@pytest.fixture
+async def gatehouse(nats_server: NatsServer, exchange: Exchange, tmp_path: Path) -> AsyncIterator[Gatehouse]:
+    tokens = write_tokens(tmp_path / "tokens.toml")
+    async with Bench(nats_server.url, exchange, Credentials(token=tokens["own"])) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, tokens_file=tmp_path / "tokens.toml"))
+        yield Gatehouse(bench, tokens)
+
+
+def test_every_call_has_its_scopes_and_its_row() -> None:
+    assert set(METHODS) == set(MATRIX) == set(NEEDED_SCOPES)
+    assert all(scopes <= set(Scope) - {Scope.ADMIN} for scopes in NEEDED_SCOPES.values())
+
+
+async def test_the_matrix(gatehouse: Gatehouse) -> None:
+    bench = gatehouse.bench
+    for method in METHODS:
+        row = MATRIX[method]
+        expected = {
+            "none": Reason.UNAUTHENTICATED,
+            "wrong": Reason.UNAUTHENTICATED,
+            "reader": row.reader,
+            "submitter": row.submitter,
+            "other": row.other,
+            "own": row.own,
+            "admin": row.own,
+        }
+        for caller, reason in expected.items():
+            # A job of its own for each: a cell may cancel it.
+            job = await bench.submit()
+            await bench.events(job.job_id)
+            got = await gatehouse.answer(caller, method, row.request(job.job_id))
+            assert got is reason, f"{method} by {caller}"
+
+
+async def test_anothers_job_is_answered_as_one_that_never_was(gatehouse: Gatehouse) -> None:
+    bench = gatehouse.bench
+    bench.encoder.gate.close()
+    waiting = await bench.submit()
+    for method in ("GetJob", "WatchJob", "CancelJob", "AmendJob", "DownloadOutput"):
+        errors = []
+        for job_id in (waiting.job_id, UNKNOWN):
+            with pytest.raises(TriptychError) as caught:
+                await gatehouse.call("other", method, MATRIX[method].request(job_id))
+            error = caught.value
+            errors.append((error.reason, error.message.replace(job_id, "ID"), error.metadata, error.violations))
+        assert errors[0] == errors[1], method
+    assert (await bench.job(waiting.job_id)).state == waiting.state
+    await bench.encoder.gate.open()
+    await bench.events(waiting.job_id)
+
+
+async def test_a_list_has_nothing_of_others(gatehouse: Gatehouse) -> None:
+    jobs = [await gatehouse.bench.submit() for _ in range(3)]
+    theirs = (await gatehouse.call("other", "SubmitJob", submit(""))).job
+    page = await gatehouse.call("other", "ListJobs", pb.ListJobsRequest(page_size=1))
+    assert [job.job_id for job in page.jobs] == [theirs.job_id]
+    assert page.next_page_token == ""
+    everything = await gatehouse.call("admin", "ListJobs", pb.ListJobsRequest())
+    assert {job.job_id for job in everything.jobs} == {theirs.job_id, *(job.job_id for job in jobs)}
+    assert {job.tenant for job in everything.jobs} == {"acme", "rival"}
+
+
+async def test_an_admin_sees_jobs_that_memory_has_forgotten(gatehouse: Gatehouse) -> None:
+    job = await gatehouse.bench.submit()
+    await gatehouse.bench.events(job.job_id)
+    await gatehouse.bench.stop_router()
+    await gatehouse.bench.start_router()
+    found = await gatehouse.call("admin", "GetJob", pb.GetJobRequest(job_id=job.job_id))
+    assert found.job.job_id == job.job_id
+
+
+async def test_request_ids_are_each_tenants_own(gatehouse: Gatehouse) -> None:
+    request = pb.SubmitJobRequest(spec=spec(), request_id="first")
+    other = pb.SubmitJobRequest(spec=spec(prompt="another"), request_id="first")
+    mine = (await gatehouse.call("own", "SubmitJob", request)).job
+    theirs = (await gatehouse.call("other", "SubmitJob", other)).job
+    assert mine.job_id != theirs.job_id
+    assert (mine.tenant, theirs.tenant) == ("acme", "rival")
+    assert (await gatehouse.call("submitter", "SubmitJob", request)).job.job_id == mine.job_id
+
+
+async def test_the_fleet_shows_no_jobs_of_others(gatehouse: Gatehouse) -> None:
+    bench = gatehouse.bench
+    bench.denoiser.gate.close()
+    job = await bench.submit()
+    await bench.denoiser.gate.reached()
+    bench.denoiser.active = [ActiveJob(job_id=job.job_id, attempt=1)]
+    await bench.denoiser.beat()
+    shown: dict[str, list[str]] = {}
+    addresses: dict[str, set[str]] = {}
+    for caller in ("own", "other", "admin"):
+        while True:
+            fleet = await gatehouse.call(caller, "GetFleet", pb.GetFleetRequest())
+            active = [each.job_id for worker in fleet.workers for each in worker.active_jobs]
+            if active:  # a heartbeat tells it
+                break
+            await asyncio.sleep(0.02)  # a pause between two calls
+        shown[caller], addresses[caller] = active, {worker.address for worker in fleet.workers}
+    assert shown == {"own": [job.job_id], "other": [""], "admin": [job.job_id]}
+    assert addresses["own"] == addresses["other"] == {""}
+    assert addresses["admin"] == {peer.address for peer in bench.peers}
+    await bench.denoiser.gate.open()
+    await bench.events(job.job_id)
+
+
+async def test_health_needs_no_token_and_a_refused_request_is_not_parsed(gatehouse: Gatehouse) -> None:
+    async with open_channel(gatehouse.bench.address) as channel:
+        serving = await channel.unary_unary("/grpc.health.v1.Health/Check")(b"")
+        assert serving == b"\x08\x01"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(f"/{SERVICE.full_name}/SubmitJob")(b"\xff\xff")
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_tokens_can_be_changed_while_it_runs(gatehouse: Gatehouse, tmp_path: Path) -> None:
+    path, late = tmp_path / "tokens.toml", new_token()
+    gatehouse.tokens["late"] = late
+    before = path.read_text()
+    assert await gatehouse.answer("late", "ListModels", pb.ListModelsRequest()) is Reason.UNAUTHENTICATED
+    path.write_text(before + token_entry(late, "acme", ["read"]))
+    gatehouse.bench.reload_router()
+    assert await gatehouse.answer("late", "ListModels", pb.ListModelsRequest()) is None
+    path.write_text("[[tokens]]\nsha256 = 'no'\n")  # a slip locks nobody out
+    gatehouse.bench.reload_router()
+    assert await gatehouse.answer("late", "ListModels", pb.ListModelsRequest()) is None
+    path.write_text(before)
+    gatehouse.bench.reload_router()
+    assert await gatehouse.answer("late", "ListModels", pb.ListModelsRequest()) is Reason.UNAUTHENTICATED
+
+
+async def test_what_a_tenant_may_use_is_bounded(nats_server: NatsServer, exchange: Exchange, tmp_path: Path) -> None:
+    tokens = write_tokens(tmp_path / "tokens.toml", QUOTAS)
+    async with Bench(nats_server.url, exchange, Credentials(token=tokens["own"])) as bench:
+        await bench.start_peers()
+        bench.encoder.gate.close()
+        await bench.start_router(replace(CONFIG, tokens_file=tmp_path / "tokens.toml"))
+        gatehouse = Gatehouse(bench, tokens)
+        await bench.submit(request_id="one")
+        await bench.submit()
+        refused = await bench.refusal(spec())
+        assert (refused.reason, refused.metadata["quota"]) == (Reason.QUOTA_EXCEEDED, "max_jobs")
+        assert refused.retry_after_s is not None
+        await bench.submit(request_id="one")  # nothing new
+        assert await gatehouse.answer("other", "SubmitJob", submit("")) is None
+        with pytest.raises(TriptychError) as caught:
+            await gatehouse.call("other", "EstimateJob", pb.EstimateJobRequest(spec=spec()))
+        assert caught.value.metadata["quota"] == "calls_per_s"
+        assert 0 < (caught.value.retry_after_s or 0) <= 100
+        assert await gatehouse.answer("other", "ListJobs", pb.ListJobsRequest()) is None
+        with pytest.raises(TriptychError) as caught:
+            await gatehouse.call("admin", "SubmitJob", submit(""))
+        assert caught.value.metadata["quota"] == "max_queued_s"
+        assert caught.value.retry_after_s is None  # alone it is too much
+        await bench.encoder.gate.open()

@@ -1,0 +1,44 @@
+"""What a client shows a router: a token, and the certificates that it trusts."""
+
+import os
+from pathlib import Path
+
+from triptych.client.local_suite import LocalSuite, default_state_dir
+from triptych.rpc import Credentials
+from triptych.rpc.guard import read_token
+from triptych.tls import TlsFiles
+
+_TLS_SCHEME = "https://"
+
+
+def find_credentials(address: str, token: str | None, tls: TlsFiles | None) -> Credentials:
+    """What is given, else `TRIPTYCH_TOKEN`, `TRIPTYCH_CA`, `TRIPTYCH_CERTIFICATE` and `TRIPTYCH_KEY`.
+
+    For the suite that runs here, what it left in its folder for its owner. An address that begins with "https://" means
+    TLS with the public certificates where no others are named. Raises `ValueError` for files that cannot be used.
+    """
+    suite = LocalSuite.read(default_state_dir())
+    if suite is None or suite.address != address.removeprefix(_TLS_SCHEME):
+        suite = None
+    token = token or os.environ.get("TRIPTYCH_TOKEN")
+    if not token and suite is not None and suite.token_file:
+        token = read_token(Path(suite.token_file))
+    return Credentials(tls=tls or _named_tls(suite, address), token=token or None)
+
+
+def host_and_port(address: str) -> str:
+    """The address without its scheme."""
+    return address.removeprefix(_TLS_SCHEME)
+
+
+def _named_tls(suite: LocalSuite | None, address: str) -> TlsFiles | None:
+    certificate, key, ca = (_path(name) for name in ("CERTIFICATE", "KEY", "CA"))
+    if ca is None and suite is not None and suite.ca:
+        ca = Path(suite.ca)
+    files = TlsFiles(certificate, key, ca)
+    return files if files.wanted or address.startswith(_TLS_SCHEME) else None
+
+
+def _path(name: str) -> Path | None:
+    value = os.environ.get(f"TRIPTYCH_{name}")
+    return Path(value) if value else None
