@@ -157,7 +157,7 @@ async def test_after_their_retention_there_is_nothing_to_refine(bench: Bench, ex
     job = await bench.submit()
     await bench.events(job.job_id)
     bucket = await exchange.bucket("jobs")
-    record = JobRecord.FromString((await bucket.get(f"job.{job.job_id}")).value or b"")
+    record = JobRecord.FromString((await bucket.get(f"job.{job.tenant}.{job.job_id}")).value or b"")
     await exchange.delete(record.latents[0].data)
     assert await reason_of(bench.amend(job.job_id, 10)) is Reason.LATENTS_GONE
 
