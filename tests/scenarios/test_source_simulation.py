@@ -39,6 +39,15 @@ def test_waits_are_those_of_the_source(expected: dict[str, object], policy: Poli
         assert percentile(mine, 0.99) == pytest.approx(waits["p99_wait_s"], abs=1e-9)  # type: ignore[type-var]
 
 
+@pytest.mark.parametrize(("rate", "video_s"), [("0.06", 740.0), ("0.08", 1050.0)])
+def test_stretch_is_better_than_pools_for_both_kinds_at_once(rate: str, video_s: float) -> None:
+    found = run(rate, PolicySettings("stretch"))
+    pools = run(rate, PolicySettings("pools"), TWO_POOLS)
+    assert p99(found, "image") <= 0.5 < p99(pools, "image")
+    assert p99(found, "video") <= video_s < p99(pools, "video")
+    assert max(outcome.delay_s / outcome.job.service_s for outcome in found.outcomes) <= 5.0
+
+
 @pytest.mark.parametrize("rate", RATES)
 def test_a_cap_on_videos_lets_images_through_and_holds_videos_back(rate: str) -> None:
     free = run(rate, PolicySettings("fcfs"))

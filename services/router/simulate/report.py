@@ -47,7 +47,8 @@ def report(run: Run) -> dict[str, Any]:
     """All figures as plain values, in a fixed order. Times in seconds; a figure of no job is None.
 
     By class: waits until the denoise starts, delays beyond a job's own time, their ratio (the stretch), over jobs that
-    succeeded. `fairness` is Jain's index over the tenants' shares of jobs in time: 1 if all are treated alike.
+    succeeded. `tenant_goodput` is the mean of the tenants' goodput, `fairness` Jain's index over it: 1 if all are
+    treated alike.
     """
     counts = count(run.outcomes)
     return {
@@ -58,16 +59,27 @@ def report(run: Run) -> dict[str, Any]:
         "late_share": _rounded(counts.late_share),
         "rejected": dict(sorted(Counter(o.refusal for o in run.outcomes if o.refusal).items())),
         "lengths": {name: _counts(found) for name, found in _by_length(run.outcomes)},
+        "tenant_goodput": _rounded(tenant_goodput(run.outcomes)),
         "fairness": _rounded(fairness(run.outcomes)),
         "tenants": {tenant: _counts(found) for tenant, found in _grouped(run.outcomes, lambda o: o.job.tenant)},
     }
 
 
+def tenant_goodput(outcomes: Sequence[Outcome]) -> float:
+    """The share of a tenant's jobs that ended in time, as a mean in which each tenant counts the same."""
+    shares = _tenant_shares(outcomes)
+    return sum(shares) / len(shares)
+
+
 def fairness(outcomes: Sequence[Outcome]) -> float:
     """Jain's index, (Σx)² / (n · Σx²), of the tenants' goodput; 1 if none has any."""
-    shares = [count(found).goodput for _, found in _grouped(outcomes, lambda o: o.job.tenant)]
+    shares = _tenant_shares(outcomes)
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+def _tenant_shares(outcomes: Sequence[Outcome]) -> list[float]:
+    return [count(found).goodput for _, found in _grouped(outcomes, lambda o: o.job.tenant)]
 
 
 def length_name(service_s: float) -> str:

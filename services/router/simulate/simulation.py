@@ -1,6 +1,6 @@
 """One run: a workload, a fleet and a policy in, what became of every job out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -131,7 +131,10 @@ class _Simulation:
         """The job as the router prices it on its arrival."""
         estimate = scaled(self._staged(self._pricing.price(job)), 1 / self._speeds.get(job.kind, 1.0))
         tenant = job.job_id if self._policy.no_tenants else job.tenant
-        request = JobRequest(job.job_id, tenant, job.model, "standard", estimate, deadline_s=job.deadline_s)
+        stages = frozenset({Stage.DENOISE, *_stages_of(self._staged(job.seconds))})
+        request = JobRequest(
+            job.job_id, tenant, job.model, "standard", estimate, deadline_s=job.deadline_s, stages=stages
+        )
         return JobSubmitted(request)
 
     def _staged(self, seconds: StageSeconds) -> StageSeconds:
@@ -174,6 +177,14 @@ class _Arrival:
 
     def __call__(self) -> JobSubmitted:
         return self.simulation.submission(self.job)
+
+
+def _stages_of(seconds: StageSeconds) -> Iterator[Stage]:
+    """The stages beside the denoise in which there is something to do."""
+    if seconds.encode_s > 0:
+        yield Stage.ENCODE
+    if seconds.decode_s > 0:
+        yield Stage.DECODE
 
 
 def _models_by_kind(jobs: Iterable[SimulatedJob]) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,10 @@ def summary(reports: Sequence[Mapping[str, Any]]) -> str:
             ("CLASS", "POLICY", "JOBS", "WAIT P50", "P90", "P99", "DELAY P50", "P90", "P99", *_STRETCH),
             _classes(reports),
         ),
-        _table(("POLICY", "IN TIME", "LATE", "BUSY", "FAIRNESS", "REFUSED"), [_whole(report) for report in reports]),
+        _table(
+            ("POLICY", "IN TIME", "BY TENANT", "LATE", "BUSY", "FAIRNESS", "REFUSED"),
+            [_whole(report) for report in reports],
+        ),
         "Jobs in time, of all / refused, by length\n" + _table(("LENGTH", "JOBS", *names), _groups(reports, "lengths")),
     ]
     if len(reports[0]["tenants"]) > 1:
@@ -42,7 +45,7 @@ def _classes(reports: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def _whole(report: Mapping[str, Any]) -> list[str]:
-    shares = [_percent(report[name]) for name in ("goodput", "late_share", "utilisation")]
+    shares = [_percent(report[name]) for name in ("goodput", "tenant_goodput", "late_share", "utilisation")]
     refused = ", ".join(f"{count} {reason}" for reason, count in report["rejected"].items())
     return [report["policy"], *shares, f"{report['fairness']:.2f}", refused or "0"]
 
