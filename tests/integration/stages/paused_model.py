@@ -81,7 +81,7 @@ class PausedModel:
         def job() -> Bundle:
             self._is_job = True
             try:
-                return work.run(self._thread)[0]
+                return work.run(self._thread).latents
             finally:
                 self._is_job = False
 
@@ -90,7 +90,7 @@ class PausedModel:
     async def _run_short(self) -> Bundle:
         assert self._short is not None
         work = self._short
-        return await self._thread.run((1.0, ""), lambda: work.run(self._thread)[0])
+        return await self._thread.run((1.0, ""), lambda: work.run(self._thread).latents)
 
     async def _submit_short(self) -> None:
         self._made.append(asyncio.create_task(self._run_short()))
