@@ -93,7 +93,7 @@ async def _seconds(
     )
     finished = await asyncio.gather(*jobs)
     took_s = time.perf_counter() - began
-    return took_s, max(each.batch_size for job in finished for each in job.measurements)
+    return took_s, max(each.merged_batch_size or each.batch_size for job in finished for each in job.measurements)
 
 
 def _spec(bench: BenchDenoiser, case: Case, seed: int, forwards: int, reproducible: bool) -> JobSpec:

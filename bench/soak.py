@@ -156,7 +156,7 @@ class Soak:
                 (made,) = (value for value, _ in values.values())
             for each in event.finished.measurements:
                 self.tally.forwards += each.call_count
-                self.tally.merged_forwards += each.call_count if each.batch_size > 1 else 0
+                self.tally.merged_forwards += each.call_count if each.merged_batch_size else 0
         return made
 
     def _spec(self, plan: Plan) -> JobSpec:

@@ -171,7 +171,8 @@ class Denoising:
             measurement = Measurement(
                 model=self._request.spec.model,
                 stage=STAGE_DENOISE,
-                batch_size=batch,
+                batch_size=batch.own,
+                merged_batch_size=batch.merged if batch.merged > batch.own else 0,
                 call_count=denoised.forwards.by_batch[batch].count,
             )
             measurement.device_time.FromNanoseconds(round(denoised.device_s * share * 1e9))

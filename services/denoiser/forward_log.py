@@ -2,6 +2,7 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass
@@ -12,18 +13,25 @@ class Forwards:
     seconds: float = 0.0
 
 
+class Batch(NamedTuple):
+    """Samples of one forward: the job's own, and all of them, other jobs' included."""
+
+    own: int
+    merged: int
+
+
 @dataclass
 class ForwardLog:
-    """Forwards of one output by batch: samples that were computed in one, other jobs' included."""
+    """Forwards of one output."""
 
-    by_batch: dict[int, Forwards] = field(default_factory=dict)
+    by_batch: dict[Batch, Forwards] = field(default_factory=dict)
 
-    def note(self, batch: int, seconds: float) -> None:
+    def note(self, batch: Batch, seconds: float) -> None:
         forwards = self.by_batch.setdefault(batch, Forwards())
         forwards.count += 1
         forwards.seconds += seconds
 
-    def shares(self) -> dict[int, float]:
+    def shares(self) -> dict[Batch, float]:
         """The part of all seconds that forwards of each batch took. On an accelerator that runs behind: roughly."""
         total = sum(forwards.seconds for forwards in self.by_batch.values())
         return {batch: forwards.seconds / total for batch, forwards in self.by_batch.items()} if total else {}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from services.denoiser.forward_call import ForwardCall
-from services.denoiser.forward_log import forward_log
+from services.denoiser.forward_log import Batch, forward_log
 from services.denoiser.merging import Merging
 from services.stage.device_thread import DeviceThread
 
@@ -29,7 +29,8 @@ def add_forward_seam(network: torch.nn.Module, name: str, thread: DeviceThread, 
         try:
             return _compute(call, thread, merging)
         finally:
-            log.note(call.batch * max(1, call.size), thread.clock_s() - began_s)
+            own = max(1, call.size)
+            log.note(Batch(own, own * call.batch), thread.clock_s() - began_s)
 
     network.forward = forward
 

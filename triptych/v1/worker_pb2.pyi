@@ -215,6 +215,7 @@ class Measurement(_message.Message):
     DEVICE_TIME_FIELD_NUMBER: _builtins.int
     CALL_COUNT_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    MERGED_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     stage: _job_pb2.Stage.ValueType
     token_count: _builtins.int
@@ -225,6 +226,10 @@ class Measurement(_message.Message):
     """How many calls (a denoise: forwards); 0 means 1."""
     device: _builtins.str
     """As the heartbeat names it."""
+    merged_batch_size: _builtins.int
+    """Samples of one forward with those of other jobs that were computed in it: device_time is this job's part. 0 means
+    that there were none.
+    """
     @_builtins.property
     def device_time(self) -> _duration_pb2.Duration:
         """Of all these calls together."""
@@ -239,10 +244,11 @@ class Measurement(_message.Message):
         device_time: _duration_pb2.Duration | None = ...,
         call_count: _builtins.int = ...,
         device: _builtins.str = ...,
+        merged_batch_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device_time", b"device_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "call_count", b"call_count", "device", b"device", "device_time", b"device_time", "model", b"model", "stage", b"stage", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "call_count", b"call_count", "device", b"device", "device_time", b"device_time", "merged_batch_size", b"merged_batch_size", "model", b"model", "stage", b"stage", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
