@@ -24,6 +24,7 @@ import psutil
 import torch
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
+from services.denoiser.denoise_work import LATENTS
 from services.stage.device_memory import allocated_on
 from services.stage.tensors import from_bundle, to_bundle
 from tests.tiny_checkpoints import make_tiny_checkpoints
@@ -153,7 +154,7 @@ class Soak:
             if event.HasField("latents"):
                 values = from_bundle(await self._bench.host.exchange.get(event.latents.data), CPU)
                 await self._bench.host.exchange.delete(event.latents.data)
-                (made,) = (value for value, _ in values.values())
+                made = values[LATENTS][0]
             for each in event.finished.measurements:
                 self.tally.forwards += each.call_count
                 self.tally.merged_forwards += each.call_count if each.merged_batch_size else 0

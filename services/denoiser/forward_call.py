@@ -29,6 +29,8 @@ class ForwardCall:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    # Of the job that makes it.
+    kind: Hashable | None = None
     result: Any = None
     # It has been computed with others; `batch` calls in all.
     done: bool = False

@@ -24,7 +24,7 @@ def add_forward_seam(network: torch.nn.Module, name: str, thread: DeviceThread, 
         log = forward_log.get()
         if log is None:
             return stock(*args, **kwargs)
-        call = ForwardCall(name, stock, args, kwargs)
+        call = ForwardCall(name, stock, args, kwargs, kind=thread.kind)
         began_s = thread.clock_s()
         try:
             return _compute(call, thread, merging)
@@ -36,7 +36,7 @@ def add_forward_seam(network: torch.nn.Module, name: str, thread: DeviceThread, 
 
 
 def _compute(call: ForwardCall, thread: DeviceThread, merging: Merging) -> Any:
-    if not thread.may_merge:
+    if call.kind is None:
         return call.alone()
     if thread.meet(call):
         return call.result

@@ -85,6 +85,10 @@ class MergeGains:
         most = min(available, self._max_batch)
         return known.to_try(most) or known.best(most)
 
+    def pays(self, shape: Hashable) -> bool:
+        """Whether computing several together is known to bring something."""
+        return self._of(shape).best(self._max_batch) > 1
+
     def saving_s(self, shape: Hashable, batch: int) -> float | None:
         """Seconds that so many together save; None if that is not known yet."""
         known = self._of(shape)

@@ -1,6 +1,7 @@
 """Forwards of several jobs computed as one: whether that pays, and that it is right, found out while serving."""
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from services.denoiser.stopwatch import Stopwatch
 from services.stage.device_thread import DeviceThread
 
 log = structlog.get_logger()
+_MAX_KINDS = 64
 
 
 class Merging:
@@ -24,7 +26,13 @@ class Merging:
 
     def __init__(self, thread: DeviceThread, device: torch.device, max_batch: int) -> None:
         self.gains = MergeGains(max_batch)
+        # The newest shape of each kind of job, the kind met last at the end.
+        self._shapes: OrderedDict[str, Hashable] = OrderedDict()
         self._watch = Stopwatch(device, thread.clock_s, lambda: thread.turn_count)
+
+    def paying(self) -> list[str]:
+        """Kinds of jobs that gain by being merged. From any thread."""
+        return [kind for kind, shape in list(self._shapes.items()) if self.gains.pays(shape)]
 
     def most(self, call: Any) -> int:
         return 1 if call.signature is None else self.gains.most(call.signature)
@@ -56,8 +64,15 @@ class Merging:
             log.warning("merge_refused", network=own[0].network, error=f"{type(error).__name__}: {error}")
             self.gains.limit(signature, 1)
             return
+        self._note(str(own[0].kind), signature)
         for call, result in zip(own, results, strict=True):
             call.result, call.batch, call.done = result, len(own), True
+
+    def _note(self, kind: str, shape: Hashable) -> None:
+        self._shapes[kind] = shape
+        self._shapes.move_to_end(kind)
+        if len(self._shapes) > _MAX_KINDS:
+            self._shapes.popitem(last=False)
 
     def _compute(self, calls: Sequence[ForwardCall]) -> list[Any]:
         signature = calls[0].signature

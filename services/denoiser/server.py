@@ -52,6 +52,7 @@ class DenoiserServer(DenoiserServiceServicer):
         thread = self._host.thread
         merging = Merging(thread, self._host.device, self._config.max_merge)
         thread.merge_with(merging)
+        self._host.merge_keys = merging.paying
         for model in self.models:
             for name, network in model.block(DENOISE).networks.items():
                 add_forward_seam(network, f"{model.checkpoint.name}.{name}", thread, merging)

@@ -29,6 +29,7 @@ HEARTBEAT_SUBJECTS = "triptych.v1.heartbeat.*.*"
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 _MAX_WORKERS = 4096
+_MAX_MERGE_KEYS = 64
 _PROBE_S = 1.0
 # How long calls may go on over a channel whose certificates have been renewed.
 _RENEWAL_GRACE_S = 24 * 3600.0
@@ -64,6 +65,7 @@ class KnownWorker:
             slots=max(1, beat.max_active_jobs),
             ready=beat.state == WorkerState.WORKER_STATE_READY and not self.shunned,
             labels=tuple(sorted(beat.labels.items())),
+            merge_keys=frozenset(beat.merge_keys[:_MAX_MERGE_KEYS]),
         )
 
 

@@ -12,6 +12,7 @@ from services.router.core.actions import Verdict
 from services.router.core.job import JobRequest, StageSeconds
 from services.router.events import StoredEvent
 from services.router.fold import apply, is_over
+from triptych.merge_key import merge_key
 from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents, PriorityClass
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
@@ -135,6 +136,7 @@ def job_request(job_id: str, tenant: str, spec: JobSpec, price: StageSeconds) ->
         seconds=price,
         output_count=spec.output_count,
         deadline_s=deadline.seconds + deadline.nanos / 1e9 if spec.HasField("deadline") else None,
+        merge_key=merge_key(spec),
     )
 
 

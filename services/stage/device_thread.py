@@ -239,9 +239,9 @@ class DeviceThread:
             self._look = self._look or self._turns.has_company(work)
 
     @property
-    def may_merge(self) -> bool:
-        """Whether the running work's calls may be computed with others'."""
-        return isinstance(self._unit, _Fibre) and self._unit.kind is not None
+    def kind(self) -> Hashable | None:
+        """The running work's; None if its calls are not to be computed with others'."""
+        return self._unit.kind if isinstance(self._unit, _Fibre) else None
 
     @property
     def in_company(self) -> bool:

@@ -124,4 +124,5 @@ class Heartbeat:
             cache=self._cache_stats(),
             interval=interval,
             device_tflops=host.device_tflops,
+            merge_keys=host.merge_keys(),
         )

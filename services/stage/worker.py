@@ -59,6 +59,8 @@ class WorkerHost:
         self.models: dict[str, CatalogModel] = {}
         # What is found out while loading, for the heartbeat.
         self.device_tflops = 0.0
+        # Kinds of jobs that gain by being computed together.
+        self.merge_keys: Callable[[], list[str]] = list
         self.load_s: dict[str, float] = {}
         self.forward_costs: dict[str, list[ForwardCost]] = {}
 

@@ -263,3 +263,27 @@ def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last()
     submit(story, 9.0, "c", 10.0, "n1")
     backlog_s = story.scheduler.estimate_verdict(request("x", 30.0), 9.0).backlog_s
     assert backlog_s == pytest.approx(20.0 / (1 + 1 / 1.67232))
+
+
+def test_a_job_joins_its_like_where_that_pays_and_leaves_a_slot_for_who_overtakes() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=4, merge_keys=("m/64x64x1",)))
+    submit(story, 0.0, "a", 5.0, "n", merge_key="m/64x64x1")
+    submit(story, 0.0, "b", 6.0, "n", merge_key="m/64x64x1")
+    submit(story, 0.0, "c", 7.0, "n", merge_key="m/64x64x1")
+    submit(story, 0.0, "d", 8.0, merge_key="m/64x64x1")  # the last slot is not for it
+    submit(story, 0.0, "other", 9.0)
+    submit(story, 0.0, "short", 1.0, "n")
+
+
+def test_a_job_does_not_join_where_it_is_not_known_to_pay_nor_another_kind() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=4, merge_keys=("m/64x64x1",)))
+    submit(story, 0.0, "a", 5.0, "n", merge_key="m/128x128x1")
+    submit(story, 0.0, "b", 6.0, merge_key="m/128x128x1")
+    submit(story, 0.0, "c", 7.0, merge_key="m/64x64x1")
+
+
+def test_a_job_joins_as_soon_as_it_is_known_to_pay() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=4))
+    submit(story, 0.0, "a", 5.0, "n", merge_key="k")
+    submit(story, 0.0, "b", 6.0, merge_key="k")
+    story.at(1.0, WorkerSeen(denoiser("n", slots=4, merge_keys=("k",))), start(denoise("b"), "n"))

@@ -1,6 +1,7 @@
 """Random histories: whatever happens, and in whatever order, no job is lost or run twice, and no bound is broken."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,6 +64,7 @@ jobs = st.builds(
     seconds=st.builds(StageSeconds, seconds, seconds, seconds),
     output_count=st.integers(1, 3),
     deadline_s=st.sampled_from([None, None, None, 5.0, 100.0]),
+    merge_key=st.sampled_from(["", "a", "b"]),
 )
 
 
@@ -76,7 +78,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver = ModelDriver(config)
         for stage, counts in zip(Stage, slots, strict=True):
             for count in counts:
-                self.join(stage, MODELS, count, True, {})
+                self.join(stage, MODELS, count, True, {}, ())
 
     def pick(self, data: st.DataObject, tasks: list[Task]) -> Task:
         return data.draw(st.sampled_from(tasks))
@@ -94,13 +96,23 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(
         stage=st.sampled_from(Stage),
         models=st.sampled_from([("m",), ("n",), MODELS]),
-        slots=st.integers(1, 3),
+        slots=st.integers(1, 4),
         ready=st.sampled_from([True, True, False]),
         labels=st.sampled_from([{}, {"big": "yes"}]),
+        merge_keys=st.sampled_from([(), ("a",), ("a", "b")]),
     )
-    def join(self, stage: Stage, models: tuple[str, ...], slots: int, ready: bool, labels: dict[str, str]) -> None:
+    def join(
+        self,
+        stage: Stage,
+        models: tuple[str, ...],
+        slots: int,
+        ready: bool,
+        labels: dict[str, str],
+        merge_keys: tuple[str, ...],
+    ) -> None:
         self.worker_count += 1
-        info = worker(f"w{self.worker_count}", stage, models, slots=slots, ready=ready, resident=models[:1], **labels)
+        options: dict[str, Any] = {"slots": slots, "ready": ready, "merge_keys": merge_keys, **labels}
+        info = worker(f"w{self.worker_count}", stage, models, resident=models[:1], **options)
         self.driver.workers[info.worker_id] = info
         self.driver.send(WorkerSeen(info))
 

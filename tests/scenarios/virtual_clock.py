@@ -16,12 +16,13 @@ def worker(
     slots: int = 1,
     ready: bool = True,
     resident: Iterable[str] | None = None,
+    merge_keys: Iterable[str] = (),
     **labels: str,
 ) -> WorkerInfo:
     """A worker with all of its models resident unless said otherwise."""
     known = frozenset(models)
     hot = known if resident is None else frozenset(resident)
-    return WorkerInfo(worker_id, stage, known, hot, slots, ready, tuple(sorted(labels.items())))
+    return WorkerInfo(worker_id, stage, known, hot, slots, ready, tuple(sorted(labels.items())), frozenset(merge_keys))
 
 
 def request(
@@ -35,7 +36,10 @@ def request(
     decode_s: float = 0.0,
     outputs: int = 1,
     deadline_s: float | None = None,
+    merge_key: str = "",
 ) -> JobRequest:
     """A priced job."""
     seconds = StageSeconds(encode_s, denoise_s, decode_s)
-    return JobRequest(job_id, tenant, model, priority_class, seconds, outputs, deadline_s)
+    return JobRequest(
+        job_id, tenant, model, priority_class, seconds, outputs, deadline_s=deadline_s, merge_key=merge_key
+    )

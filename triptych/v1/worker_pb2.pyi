@@ -356,6 +356,7 @@ class WorkerHeartbeat(_message.Message):
     CACHE_FIELD_NUMBER: _builtins.int
     INTERVAL_FIELD_NUMBER: _builtins.int
     DEVICE_TFLOPS_FIELD_NUMBER: _builtins.int
+    MERGE_KEYS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
@@ -383,6 +384,10 @@ class WorkerHeartbeat(_message.Message):
     def cache(self) -> Global___CacheStats: ...
     @_builtins.property
     def interval(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def merge_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Kinds of jobs whose forwards this denoiser computes together with gain: model/WIDTHxHEIGHTxFRAMES. At most 64."""
+
     def __init__(
         self,
         *,
@@ -402,10 +407,11 @@ class WorkerHeartbeat(_message.Message):
         cache: Global___CacheStats | None = ...,
         interval: _duration_pb2.Duration | None = ...,
         device_tflops: _builtins.float = ...,
+        merge_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "interval", b"interval", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "models", b"models", "numerics_id", b"numerics_id", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "merge_keys", b"merge_keys", "models", b"models", "numerics_id", b"numerics_id", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

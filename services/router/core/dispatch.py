@@ -51,6 +51,7 @@ class Dispatch:
                 self._fill(Stage.DENOISE, self._borrowed, started)
             if self._policy.overtakes:
                 self._fill(Stage.DENOISE, self._overtaken, started)
+                self._fill(Stage.DENOISE, self._joined, started)
                 if self._lending:  # who is sent away may find another place: look again
                     self._fill(Stage.DENOISE, partial(self._reclaimed, started), started)
         if Stage.ENCODE in due and ready[Stage.ENCODE]:
@@ -184,6 +185,22 @@ class Dispatch:
                 choice = (job.request.model in cohort.kind.resident, front, worker_id)
                 best = choice if best is None else max(best, choice)
         return best and (self._fleet.workers[best[2]], f"ahead of {best[1][1]}")
+
+    def _joined(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
+        """Of its own denoisers that would compute its forwards together with others', that with the fewest of them.
+
+        What it adds to their time is less than it would take alone. A slot stays free for whoever overtakes.
+        """
+        ids = self._fleet.company.get(job.request.merge_key)
+        if not ids or record.suspect:
+            return None
+        suited = self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model))
+        places = [
+            (len(worker.running), worker.worker_id)
+            for worker in map(self._fleet.workers.__getitem__, ids)
+            if worker.cohort in suited
+        ]
+        return (self._fleet.workers[min(places)[1]], "computed together with its like") if places else None
 
     def _reclaimed(self, started: list[Action], job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
         """A denoiser of its own that could be overtaken but for the slot of a borrower, which is sent away."""

@@ -35,6 +35,8 @@ class Fleet:
         self.live = 0
         self.stirred = False
         self._pools = pools
+        # Denoisers by the keys of jobs that may join them.
+        self.company: dict[str, set[str]] = {}
         self._due = due
         self._shares: dict[str, float] = {}
         self._cohorts: dict[Kind, Cohort] = {}
@@ -56,6 +58,8 @@ class Fleet:
         if info.stage is Stage.DENOISE and (known is None or _counted(known) != _counted(info)):
             self._reserve()
         self._settle(worker)
+        if info.stage is Stage.DENOISE:
+            self._keep_company(worker, worker.joinable)
 
     def lose(self, worker_id: str) -> list[TaskRecord]:
         """Forget a worker; returns what it ran."""
@@ -64,6 +68,7 @@ class Fleet:
             return []
         self.crowded.pop(worker_id, None)
         self._leave(worker)
+        self._keep_company(worker, frozenset())
         if worker.info.stage is Stage.DENOISE:
             self._reserve()
         for record in worker.running.values():
@@ -184,12 +189,26 @@ class Fleet:
         if worker.cohort is not None:
             worker.cohort.shelve(worker)
         if worker.info.stage is Stage.DENOISE:
+            self._keep_company(worker, worker.joinable)
             if len(worker.running) > 1:
                 self.crowded[worker.info.worker_id] = worker
                 self.stirred = True
             else:
                 self.crowded.pop(worker.info.worker_id, None)
                 self.stirred |= not worker.running
+
+    def _keep_company(self, worker: WorkerRecord, keys: frozenset[str]) -> None:
+        """Note which jobs may join the worker's own."""
+        if keys == worker.company:
+            return
+        for key in worker.company - keys:
+            self.company[key].discard(worker.info.worker_id)
+            if not self.company[key]:
+                del self.company[key]
+        for key in keys - worker.company:
+            self.company.setdefault(key, set()).add(worker.info.worker_id)
+        worker.company = keys
+        self._due.add(Stage.DENOISE)
 
     def _reserve(self) -> None:
         denoisers = self.of_stage(Stage.DENOISE)

@@ -87,6 +87,8 @@ def _check_workers(book: Book, fleet: Fleet) -> None:
             lends = worker.full and any(record.lent for record in worker.running.values())
             assert (worker.lending_place is not None) == (lends and worker.info.stage is Stage.DENOISE)
             assert worker.lending_place in (*cohort.lending, None)
+        assert worker.company == (worker.joinable if worker.info.stage is Stage.DENOISE else frozenset())
+        assert all(worker.worker_id in fleet.company[key] for key in worker.company), worker.worker_id
         suspects = sum(record.suspect for record in worker.running.values())
         assert not suspects or len(worker.running) == 1, worker.worker_id
 

@@ -42,7 +42,7 @@ class JobRequest:
 
     `priority_class` is "batch", "standard" or "premium"; `deadline_s` is on the clock of `now` (Unix seconds);
     `output_count`, at least 1, is the number of decode tasks. `stages` are those that it goes through: all, but for a
-    study of queues, which has the denoise alone.
+    study of queues, which has the denoise alone. Jobs of one `merge_key` may be computed together; "": with no other.
     """
 
     job_id: str
@@ -53,6 +53,7 @@ class JobRequest:
     output_count: int = 1
     deadline_s: float | None = None
     stages: frozenset[Stage] = STAGES
+    merge_key: str = ""
 
     def __post_init__(self) -> None:
         if self.output_count < 1:
@@ -72,7 +73,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as its heartbeat describes it. `slots` is how many tasks it takes at once; resident models are hot."""
+    """A worker as its heartbeat describes it. `slots` is how many tasks it takes at once; resident models are hot.
+
+    Jobs of a key in `merge_keys` take it less time together.
+    """
 
     worker_id: str
     stage: Stage
@@ -81,3 +85,4 @@ class WorkerInfo:
     slots: int
     ready: bool
     labels: tuple[tuple[str, str], ...] = ()
+    merge_keys: frozenset[str] = frozenset()

@@ -111,7 +111,7 @@ def new_record(request: JobRequest, rank: float, pool: PoolConfig, attempt: int 
     job_id, seconds = request.job_id, request.seconds
     count = request.output_count if Stage.DECODE in request.stages else 0
     encode = TaskRecord(Task(job_id, Stage.ENCODE), seconds.encode_s)
-    denoise = TaskRecord(Task(job_id, Stage.DENOISE), seconds.denoise_s)
+    denoise = TaskRecord(Task(job_id, Stage.DENOISE), seconds.denoise_s, merge_key=request.merge_key)
     decodes = tuple([TaskRecord(Task(job_id, Stage.DECODE, index), seconds.decode_s / count) for index in range(count)])
     return JobRecord(
         request=request,

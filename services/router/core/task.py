@@ -46,7 +46,7 @@ class TaskRecord:
     running when a worker died: it runs alone from then on, so that it takes no other job down with it.
 
     `order` is the place of a running denoise among those of its worker, the first of which has the device; `lent`: the
-    worker is another pool's.
+    worker is another pool's. `merge_key` is the job's, of its denoise.
     """
 
     task: Task
@@ -60,6 +60,7 @@ class TaskRecord:
     suspect: bool = False
     order: Key = NOWHERE
     lent: bool = False
+    merge_key: str = ""
 
     @property
     def unrun_s(self) -> float:

@@ -19,7 +19,7 @@ class WorkerRecord:
     """A worker and what it runs. `pool` is the pool that it is reserved for, "" for encoders and decoders.
 
     `cohort`, `shelf` and `place` say where it is to be found; it has no cohort while it takes no work. `idle_since_s`
-    is when it last had nothing to run, or joined.
+    is when it last had nothing to run, or joined. `company`: keys by which it is to be found in `Fleet.company`.
     """
 
     info: WorkerInfo
@@ -31,6 +31,7 @@ class WorkerRecord:
     shelf: list[Place] | None = None
     place: Place = (0, "")
     lending_place: Place | None = None
+    company: frozenset[str] = frozenset()
 
     @property
     def worker_id(self) -> str:
@@ -55,6 +56,13 @@ class WorkerRecord:
     def lends(self) -> bool:
         """Whether a borrower has one of its slots."""
         return any(record.lent for record in self.running.values())
+
+    @property
+    def joinable(self) -> frozenset[str]:
+        """Keys of jobs that it would compute together with what it runs, a slot being left for one that overtakes."""
+        if not self.info.merge_keys or len(self.running) + 1 >= self.info.slots or not self.info.ready or self.full:
+            return frozenset()
+        return self.info.merge_keys & {record.merge_key for record in self.running.values() if not record.lent}
 
     @property
     def idle(self) -> bool:

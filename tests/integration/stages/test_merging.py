@@ -5,6 +5,7 @@ import asyncio
 import pytest
 import torch
 
+from services.denoiser.denoise_work import LATENTS
 from services.stage.tensors import from_bundle
 from tests.integration.stages.stage_calls import StageCalls, job
 from triptych.exchange import Exchange
@@ -20,7 +21,7 @@ async def latents_of(
     async for event in calls.denoise(spec, await calls.encode(spec), rank):
         if event.HasField("latents"):
             values = from_bundle(await exchange.get(event.latents.data), torch.device("cpu"))
-            (made[event.latents.output_index],) = (value for value, _ in values.values())
+            made[event.latents.output_index] = values[LATENTS][0]
     return made, event.finished
 
 
