@@ -9,6 +9,6 @@ from bench.soak import MODELS, PLACES, soak
 async def test_nobody_hangs_nothing_stays_and_no_result_is_wrong(tiny_checkpoints: Path, tmp_path: Path) -> None:
     models = {model: tiny_checkpoints / model for model in MODELS}
     async with bench_denoiser(tmp_path, models, max_active_jobs=PLACES) as bench:
-        result = await soak(bench, job_count=100, seed=2)
+        result = await soak(bench, job_count=100, seed=1)
     assert set(result["outcomes"]) == {"finished", "cancelled", "failed"}, result  # type: ignore[call-overload]
     assert result["hung"] == result["wrong"] == result["left_on_device"] == result["threads_more"] == 0, result
