@@ -4,7 +4,6 @@ from pathlib import Path
 
 from bench.fuzz import METHODS, fuzz
 
-
 # Not served yet.
 SERVED = [method for method in METHODS if method.name != "WatchFleet"]
 
