@@ -1,7 +1,7 @@
 """Every call of the router, with requests that nobody would send: none may end as INTERNAL, none may end the router.
 
 A router of its own process, which asks for tokens, real NATS, workers without models. `internal` counts calls that
-ended as INTERNAL or UNKNOWN, or without an answer; `growth_mb` is by what the router's memory grew after the first
+ended as INTERNAL or UNKNOWN, or without an answer in time; `growth_mb` is by what the router's memory grew after the first
 fifth.
 
     python -m bench.fuzz --json --calls 50000
@@ -47,7 +47,7 @@ class Findings:
     codes: Counter[str] = field(default_factory=Counter)
     # The first few calls that ended as none may: method, code, message, request.
     bad: list[tuple[str, str, str, str]] = field(default_factory=list)
-    internal: int = 0
+    internal: Counter[str] = field(default_factory=Counter)
     memory: list[int] = field(default_factory=list)
 
     @property
@@ -91,7 +91,7 @@ class Fuzzer:
     def _note(self, method: MethodDescriptor, data: bytes, error: grpc.aio.AioRpcError) -> None:
         self.findings.codes[error.code().name] += 1
         if error.code() in BAD:
-            self.findings.internal += 1
+            self.findings.internal[method.name] += 1
             self.findings.bad.append((method.name, error.code().name, error.details() or "", data[:400].hex()))
             del self.findings.bad[20:]
 
@@ -176,7 +176,8 @@ def main() -> None:
     result = {
         "benchmark": "fuzz",
         "calls": found.calls,
-        "internal": found.internal,
+        "internal": found.internal.total(),
+        "internal_by_call": dict(found.internal),
         "growth_mb": found.growth_mb,
         "memory_mb": round(found.memory[-1] / 2**20, 1),
         "codes": dict(found.codes.most_common()),
@@ -184,7 +185,7 @@ def main() -> None:
         "seconds": round(time.monotonic() - began_s, 1),
     }
     print(json.dumps(result, indent=None if args.json else 2))
-    sys.exit(1 if found.internal else 0)
+    sys.exit(1 if found.internal.total() else 0)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,6 @@ def test_a_token_is_shown_once_and_its_hash_kept(tmp_path: Path, capsys: pytest.
 
 def test_a_suite_that_asks_for_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("TRIPTYCH_TOKEN", "TRIPTYCH_STATE", "TRIPTYCH_ROUTER"):
-        monkeypatch.delenv(name, raising=False)
     with running_suite(tmp_path / "state", auth=True) as suite:
         tokens = suite.state_dir / "secrets" / "router" / "tokens.toml"
         made = command.run("token", "new", "--tenant", "acme", "--file", str(tokens))
@@ -38,10 +36,10 @@ def test_a_suite_that_asks_for_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "TRIPTYCH_TOKEN" in refused.stderr
         # Its owner's client finds the token that the suite made.
         assert command.run("fleet", state_dir=suite.state_dir).returncode == 0
-        monkeypatch.setenv("TRIPTYCH_TOKEN", token)
-        assert command.run(*run, state_dir=tmp_path / "another").returncode == 0
+        given = ("--token", token)
+        assert command.run(*run, *given, state_dir=tmp_path / "another").returncode == 0
         assert (tmp_path / "one.png").stat().st_size
-        jobs = command.run("jobs", "--json", "--router", suite.address, state_dir=tmp_path / "another")
+        jobs = command.run("jobs", "--json", "--router", suite.address, *given, state_dir=tmp_path / "another")
         assert [job["tenant"] for job in json.loads(jobs.stdout)] == ["acme"]
         assert not _shown(suite) & _secrets(suite)
 
