@@ -1,8 +1,8 @@
 """Every call of the router, with requests that nobody would send: none may end as INTERNAL, none may end the router.
 
 A router of its own process, which asks for tokens, real NATS, workers without models. `internal` counts calls that
-ended as INTERNAL or UNKNOWN, or without an answer in time; `growth_mb` is by what the router's memory grew after the first
-fifth.
+ended as INTERNAL or UNKNOWN, or without an answer in time; `growth_mb` is by what the router's memory grew after the
+first fifth.
 
     python -m bench.fuzz --json --calls 50000
 """
