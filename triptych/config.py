@@ -33,6 +33,17 @@ def load_config(
         raise
 
 
+def reread_config(kind: type[_Config], program: str, arguments: Sequence[str] | None = None) -> _Config:
+    """Like `load_config`, of a program that runs already: what is bad raises `ConfigError`."""
+    parser = ArgumentParser(
+        prog=program, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml", exit_on_error=False
+    )
+    try:
+        return _parse(parser, kind, list(sys.argv[1:] if arguments is None else arguments))
+    except Exception as error:
+        raise ConfigError(str(error)) from error
+
+
 def load_toml(kind: type[_Config], path: Path) -> _Config:
     """A TOML file alone, whatever the environment says. Raises `ConfigError`."""
     if not path.is_file():

@@ -4,12 +4,16 @@ import asyncio
 import signal
 import sys
 
+import structlog
+
 from services.router.config import RouterConfig
 from services.router.router import Router
-from triptych.config import ConfigError, load_config
+from triptych.config import ConfigError, load_config, reread_config
 from triptych.errors import TriptychError
 from triptych.logs import configure_logs
 from triptych.tls import TlsError
+
+log = structlog.get_logger()
 
 PROGRAM = "triptych router"
 
@@ -20,7 +24,16 @@ async def run(config: RouterConfig) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.reload)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, router.end)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload, router)
     return await router.run()
+
+
+def reload(router: Router) -> None:
+    """Read the settings again. Bad ones are logged, and those there are stay."""
+    try:
+        router.reload(reread_config(RouterConfig, PROGRAM))
+    except ConfigError as error:
+        log.error("reload_refused", error=str(error))
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from services.router.config import RouterConfig
 from services.router.core.actions import StartTask
 from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed
+from services.router.core.fleet import BORROWED_S
 from services.router.core.job import Stage, Task
 from services.router.failures import Blow, judge
 from services.router.fleet import Fleet, KnownWorker
@@ -126,7 +127,7 @@ class StageCalls:
             if call is None or self._calls.get(task) is not call:
                 return None
             stage_call = self._stage_call(call)
-            stage_call.rank = rank
+            stage_call.rank = rank + BORROWED_S if call.start.lent else rank
             request = AmendDenoiseRequest(call=stage_call, amendment=amendment)
             try:
                 stub = DenoiserServiceStub(call.worker.channel)
@@ -184,7 +185,8 @@ class StageCalls:
         call.recorder.write(call.event(encoded=JobEncoded(cached=response.cached)))
         if not response.cached:
             self._pricing.observe(call.job.spec, Stage.ENCODE, call.device, spent_s)
-        return TaskFinished(call.task, spent_s)
+        # From the cache it says nothing of the worker's pace.
+        return TaskFinished(call.task, 0.0 if response.cached else spent_s)
 
     async def _denoise(self, call: Call) -> Event:
         request = DenoiseRequest(

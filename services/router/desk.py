@@ -75,6 +75,7 @@ class Desk:
         await self.driver.drain(0.0)
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
+        self.driver.watch.close()
         for task in (self._listening, self._saving):
             if task is not None:
                 task.cancel()

@@ -20,15 +20,19 @@ from services.router.core.actions import (
     StartTask,
     StopTask,
 )
-from services.router.core.events import Event, JobCancelRequested, Ticked
+from services.router.core.config import SchedulerConfig
+from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, Ticked
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
+from services.router.decisions import decision
 from services.router.fleet import Fleet
+from services.router.fleet_watch import FleetWatch
 from services.router.jobs import JobTable, LiveJob
 from services.router.links import WorkerLinks
 from services.router.pricing import Pricing
 from services.router.recorder import Recorders
 from services.router.stages import TO_PROTO
+from services.router.views import fleet_view
 from triptych.errors import Reason, TriptychError, from_status, to_status
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 
@@ -64,6 +68,7 @@ class Driver:
             WorkerLinks(config.worker_tls, config.worker_token),
         )
         self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
+        self.watch = FleetWatch(lambda: fleet_view(self.fleet, self.scheduler, epoch))
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()
@@ -84,6 +89,11 @@ class Driver:
             self._handling = False
         self._set_timer()
 
+    def reload(self, config: SchedulerConfig) -> None:
+        """Go on with other settings of the scheduler."""
+        self.handle(ConfigReloaded(config))
+        log.info("scheduler_reloaded", policy=config.policy, pools=[pool.name for pool in config.pools])
+
     def cancel(self, job_id: str) -> None:
         """Cancel a job; one that is over stays as it is."""
         self.handle(JobCancelRequested(job_id))
@@ -98,6 +108,8 @@ class Driver:
             self._timer.cancel()
 
     def _perform(self, action: Action) -> None:
+        if self.watch.watched:
+            self.watch.tell(decision(action, self._pool_of(action), time.time()))
         match action:
             case (
                 AdmitJob(job_id, verdict)
@@ -118,6 +130,12 @@ class Driver:
                 self._requeue(action)
             case FinishJob():
                 self._finish(action)
+
+    def _pool_of(self, action: Action) -> str:
+        job = self._jobs.get(action.task.job_id if isinstance(action, StartTask | StopTask) else action.job_id)
+        if job is None:
+            return ""
+        return job.verdict.pool if job.verdict is not None else job.job.pool
 
     def _requeue(self, action: RequeueJob) -> None:
         job = self._jobs.get(action.job_id)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -36,6 +37,7 @@ class Router:
         self._config = config
         self._on_ready = on_ready
         self._ending = asyncio.Event()
+        self._desk: Desk | None = None
         self._gave_up = False
         self._tokens = Tokens(config.tokens_file) if config.tokens_file else None
         self._quotas = Quotas(self._tokens.quota) if self._tokens else Quotas()
@@ -43,6 +45,12 @@ class Router:
     def end(self) -> None:
         """Take nothing new, let what runs go on for a while, then stop."""
         self._ending.set()
+
+    def reload(self, config: RouterConfig) -> None:
+        """Take over the scheduler's settings; the others hold from the next start."""
+        self._config = replace(self._config, scheduler=config.scheduler)
+        if self._desk is not None:
+            self._desk.driver.reload(config.scheduler)
 
     async def run(self) -> int:
         """Serve until asked to end: 0; or until another router has taken over, or this one is broken: 1.
@@ -89,7 +97,7 @@ class Router:
         epoch = await leadership.take()
         with structlog.contextvars.bound_contextvars(epoch=epoch):
             async with Desk(self._config, catalog, exchange, epoch, self._give_up, self._quotas) as desk:
-                service.desk = desk
+                service.desk = self._desk = desk
                 keeping = asyncio.create_task(self._keep(leadership))
                 health = asyncio.create_task(_tell_health(server, exchange))
                 log.info("router_ready")

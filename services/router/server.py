@@ -10,6 +10,7 @@ from grpc.aio import Server
 from services.router import views
 from services.router.desk import Desk
 from services.router.downloads import find_output
+from services.router.fleet_watch import DEFAULT_INTERVAL_S
 from services.router.ids import check_job_id
 from services.router.principal import caller
 from triptych.errors import Reason, TriptychError
@@ -100,10 +101,13 @@ class RouterServer(RouterServiceServicer):
         amended = await desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
         return pb.AmendJobResponse(job=amended)
 
-    def WatchFleet(
+    async def WatchFleet(
         self, request: pb.WatchFleetRequest, context: Context
     ) -> AsyncGenerator[pb.WatchFleetResponse, None]:
-        raise NotImplementedError
+        interval_s = request.interval.ToNanoseconds() / 1e9 if request.HasField("interval") else DEFAULT_INTERVAL_S
+        with self._stream():
+            async for response in self._open.driver.watch.follow(interval_s):
+                yield response
 
     @property
     def _open(self) -> Desk:

@@ -5,6 +5,7 @@ from time import monotonic
 from services.router.core import actions
 from services.router.core.estimator import Estimate
 from services.router.core.scheduler import Scheduler
+from services.router.decisions import verdict_message
 from services.router.fleet import Fleet
 from services.router.jobs import JobTable
 from services.router.pricing import duration, estimate_message
@@ -20,7 +21,6 @@ from triptych.v1.router_service_pb2 import (
     ListModelsResponse,
     Model,
     Pool,
-    Verdict,
     Worker,
 )
 from triptych.v1.worker_pb2 import ActiveJob, MediaKind, WorkerState
@@ -78,16 +78,7 @@ def _may_see(active: ActiveJob, jobs: JobTable, who: Principal) -> bool:
 
 def estimate_view(estimate: Estimate, verdict: actions.Verdict) -> EstimateJobResponse:
     """A price and admission's verdict."""
-    made = Verdict(
-        admitted=verdict.admitted,
-        reason=verdict.reason,
-        pool=verdict.pool,
-        backlog=duration(verdict.backlog_s),
-        limit=duration(verdict.limit_s),
-    )
-    if not verdict.admitted:
-        made.retry_after.CopyFrom(duration(verdict.retry_after_s))
-    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=made)
+    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=verdict_message(verdict))
 
 
 def _model(name: str, model: CatalogModel, fleet: Fleet) -> Model:

@@ -3,16 +3,18 @@
 import argparse
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-
+from triptych.cli.fleet_table import POOL_HEADER, WORKER_HEADER, pool_cells, sorted_workers, worker_cells
+from triptych.cli.fleet_watch import watch
 from triptych.cli.remote import router
-from triptych.cli.terminal import Terminal, enum_word, record, seconds, served_words, stage_word
-from triptych.v1 import router_service_pb2, worker_pb2
+from triptych.cli.terminal import Terminal, enum_word, record, served_words
+from triptych.v1 import worker_pb2
 
 
 def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
     fleet = commands.add_parser("fleet", parents=[shared], help="show workers and pools")
+    fleet.add_argument("--watch", action="store_true", help="go on showing them, and the scheduler's decisions")
+    fleet.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two pictures (1)")
     fleet.set_defaults(run=run_fleet)
     models = commands.add_parser("models", parents=[shared], help="show the catalog")
     models.set_defaults(run=run_models)
@@ -21,27 +23,14 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
 async def run_fleet(args: argparse.Namespace, terminal: Terminal) -> int:
     """Show who works, on what, and how much is left to do."""
     async with router(args) as client:
+        if args.watch:
+            await watch(client, terminal, args.interval)
+            return 0
         fleet = await client.fleet()
     terminal.emit(record(fleet))
-    terminal.table(
-        ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "HEARTBEAT"),
-        [_worker(worker) for worker in sorted(fleet.workers, key=lambda worker: (worker.stage, worker.worker_id))],
-    )
+    terminal.table(WORKER_HEADER, [worker_cells(worker) for worker in sorted_workers(fleet)])
     terminal.say()
-    terminal.table(
-        ("POOL", "WORKERS", "QUEUED", "RUNNING", "BACKLOG", "LIMIT"),
-        [
-            (
-                pool.name,
-                str(pool.worker_count),
-                str(pool.queued_count),
-                str(pool.running_count),
-                _time(pool.backlog),
-                _time(pool.max_backlog),
-            )
-            for pool in fleet.pools
-        ],
-    )
+    terminal.table(POOL_HEADER, [pool_cells(pool) for pool in fleet.pools])
     return 0
 
 
@@ -66,21 +55,3 @@ async def run_models(args: argparse.Namespace, terminal: Terminal) -> int:
         ],
     )
     return 0
-
-
-def _worker(worker: router_service_pb2.Worker) -> tuple[str, ...]:
-    return (
-        worker.worker_id,
-        stage_word(worker.stage),
-        enum_word(worker_pb2.WorkerState.Name(worker.state)),
-        worker.device,
-        worker.pool,
-        ", ".join(worker.models),
-        ", ".join(f"{job.job_id} {job.fraction:.0%}" for job in worker.active_jobs),
-        _time(worker.backlog),
-        _time(worker.heartbeat_age),
-    )
-
-
-def _time(duration: Duration) -> str:
-    return seconds(duration.ToNanoseconds() / 1e9)

@@ -207,6 +207,25 @@ class Client:
         """Workers and pools as the router sees them."""
         return await self._call(self._stub.GetFleet, router_service_pb2.GetFleetRequest())
 
+    async def watch_fleet(self, interval_s: float = 1.0) -> AsyncGenerator[router_service_pb2.WatchFleetResponse, None]:
+        """Snapshots of the fleet when it has changed, at most one each interval, and the scheduler's decisions.
+
+        Never ends by itself; a stream that breaks is taken up again, and begins with a snapshot.
+        """
+        retries = self._retries()
+        while True:
+            request = router_service_pb2.WatchFleetRequest()
+            request.interval.FromNanoseconds(int(interval_s * 1e9))
+            try:
+                async for response in self._stub.WatchFleet(request):
+                    self._answered = True
+                    retries = self._retries()
+                    yield response
+                broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream.")
+            except grpc.aio.AioRpcError as failure:
+                broken = _interruption(failure)
+            await retries.pause(broken)
+
     @property
     def _stub(self) -> "RouterServiceAsyncStub":
         if self._router is None:

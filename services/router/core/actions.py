@@ -67,7 +67,7 @@ class StartTask:
 
     `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again. `rank` is
     the job's place among those of the worker: behind all of the worker's own pool if it is borrowed. `reason` says in
-    words why this worker; `moved_from` is the worker on which the job was paused, "" if it was not.
+    words why this worker; `lent`: it is another pool's; `moved_from` is the worker on which the job was paused, or "".
     """
 
     task: Task
@@ -77,6 +77,7 @@ class StartTask:
     finished_outputs: frozenset[int] = frozenset()
     reason: str = ""
     moved_from: str = ""
+    lent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

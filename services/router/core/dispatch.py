@@ -72,7 +72,7 @@ class Dispatch:
             attempt += 1
         self._book.move(job, record, TaskState.RUNNING)
         self._fleet.give(worker, record, order, lent)
-        return StartTask(record.task, worker.info.worker_id, order[0], attempt, finished, why)
+        return StartTask(record.task, worker.info.worker_id, order[0], attempt, finished, why, lent=lent)
 
     def move(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord) -> StartTask:
         """Give a running denoise, whose call is being stopped, to another worker. It goes on from its checkpoint."""
@@ -85,7 +85,7 @@ class Dispatch:
         self._book.reckon(job)
         self._fleet.give(worker, record, order, lent)
         why = f"idle, and it was paused on {moved_from}"
-        return StartTask(record.task, worker.worker_id, order[0], job.attempt, finished, why, moved_from)
+        return StartTask(record.task, worker.worker_id, order[0], job.attempt, finished, why, moved_from, lent)
 
     def _aim(self, job: JobRecord, worker: WorkerRecord) -> tuple[frozenset[int], Key, bool]:
         """A denoise is about to start: the outputs that it need not make, its place on the worker, if that is lent."""

@@ -132,6 +132,11 @@ class Bench:
             self._channel = None
         return await self.end_router()
 
+    def reload(self, config: RouterConfig) -> None:
+        """Give the router other settings while it runs."""
+        assert self._router is not None
+        self._router.reload(config)
+
     async def end_router(self) -> int:
         """End it as SIGTERM does; returns its exit status."""
         if self._router is None or self._running is None:

@@ -1,0 +1,93 @@
+"""Follows the fleet: a snapshot when it has changed, and the scheduler's decisions as they are made."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from time import monotonic
+
+from triptych.errors import Reason, TriptychError
+from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetResponse
+
+DEFAULT_INTERVAL_S = 1.0
+MIN_INTERVAL_S = 0.1
+MAX_WAITING = 256
+
+
+class _Watcher:
+    """What one watcher has not taken yet, at most `MAX_WAITING` decisions; the oldest are missed."""
+
+    def __init__(self) -> None:
+        self.decisions: deque[Decision] = deque()
+        self.missed_count = 0
+        self.told = asyncio.Event()
+
+    def tell(self, decision: Decision) -> None:
+        if len(self.decisions) == MAX_WAITING:
+            self.decisions.popleft()
+            self.missed_count += 1
+        self.decisions.append(decision)
+        self.told.set()
+
+
+class FleetWatch:
+    """Tells every watcher the same; a slow one holds nobody up. `snapshot` takes a picture of the fleet."""
+
+    def __init__(self, snapshot: Callable[[], GetFleetResponse]) -> None:
+        self._snapshot = snapshot
+        self._watchers: set[_Watcher] = set()
+        self._closing = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody would hear of a decision."""
+        return bool(self._watchers)
+
+    def tell(self, decision: Decision) -> None:
+        """A decision was made."""
+        for watcher in self._watchers:
+            watcher.tell(decision)
+
+    def close(self) -> None:
+        """End every stream with DRAINING, so that its client goes on elsewhere."""
+        self._closing = True
+        for watcher in self._watchers:
+            watcher.told.set()
+
+    async def follow(self, interval_s: float) -> AsyncGenerator[WatchFleetResponse, None]:
+        """A snapshot at once and then whenever it has changed, at most one each interval; decisions between them.
+
+        Raises DRAINING when the router goes down.
+        """
+        watcher = _Watcher()
+        self._watchers.add(watcher)
+        last: bytes | None = None
+        due_s = monotonic()
+        try:
+            while True:
+                if self._closing:
+                    why = "The router is going down; another will answer."
+                    raise TriptychError(Reason.DRAINING, why, retry_after_s=1.0)
+                watcher.told.clear()
+                while watcher.decisions:
+                    decision = watcher.decisions.popleft()
+                    yield WatchFleetResponse(decision=decision, missed_count=watcher.missed_count)
+                if monotonic() >= due_s:
+                    snapshot = self._snapshot()
+                    if (state := _state(snapshot)) != last:
+                        last = state
+                        yield WatchFleetResponse(snapshot=snapshot, missed_count=watcher.missed_count)
+                    due_s = monotonic() + max(MIN_INTERVAL_S, interval_s)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(watcher.told.wait(), max(0.0, due_s - monotonic()))
+        finally:
+            self._watchers.discard(watcher)
+
+
+def _state(snapshot: GetFleetResponse) -> bytes:
+    """What counts as a change: not that heartbeats have aged."""
+    bare = GetFleetResponse()
+    bare.CopyFrom(snapshot)
+    for worker in bare.workers:
+        worker.ClearField("heartbeat_age")
+    return bare.SerializeToString(deterministic=True)

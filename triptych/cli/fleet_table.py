@@ -1,0 +1,43 @@
+"""Workers and pools as rows of a table."""
+
+from google.protobuf.duration_pb2 import Duration
+
+from triptych.cli.terminal import enum_word, seconds, stage_word
+from triptych.v1 import router_service_pb2, worker_pb2
+
+WORKER_HEADER = ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "HEARTBEAT")
+POOL_HEADER = ("POOL", "WORKERS", "QUEUED", "RUNNING", "BACKLOG", "LIMIT")
+
+
+def sorted_workers(fleet: router_service_pb2.GetFleetResponse) -> list[router_service_pb2.Worker]:
+    """By stage, then by name."""
+    return sorted(fleet.workers, key=lambda worker: (worker.stage, worker.worker_id))
+
+
+def worker_cells(worker: router_service_pb2.Worker) -> tuple[str, ...]:
+    return (
+        worker.worker_id,
+        stage_word(worker.stage),
+        enum_word(worker_pb2.WorkerState.Name(worker.state)),
+        worker.device,
+        worker.pool,
+        ", ".join(worker.models),
+        ", ".join(f"{job.job_id} {job.fraction:.0%}" for job in worker.active_jobs),
+        _time(worker.backlog),
+        _time(worker.heartbeat_age),
+    )
+
+
+def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:
+    return (
+        pool.name,
+        str(pool.worker_count),
+        str(pool.queued_count),
+        str(pool.running_count),
+        _time(pool.backlog),
+        _time(pool.max_backlog),
+    )
+
+
+def _time(duration: Duration) -> str:
+    return seconds(duration.ToNanoseconds() / 1e9)
