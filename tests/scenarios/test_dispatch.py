@@ -287,3 +287,10 @@ def test_a_job_joins_as_soon_as_it_is_known_to_pay() -> None:
     submit(story, 0.0, "a", 5.0, "n", merge_key="k")
     submit(story, 0.0, "b", 6.0, merge_key="k")
     story.at(1.0, WorkerSeen(denoiser("n", slots=4, merge_keys=("k",))), start(denoise("b"), "n"))
+
+
+def test_a_long_job_does_not_pause_a_short_one_that_keeps_what_it_borrowed() -> None:
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
+    submit(story, 0.0, "short", 5.0, "n1")
+    submit(story, 0.0, "short2", 5.0, "n2")  # the long ones' own
+    submit(story, 1.0, "long", 60.0)

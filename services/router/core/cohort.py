@@ -40,7 +40,7 @@ class Cohort:
     def shelve(self, worker: WorkerRecord) -> None:
         """Put the worker where it belongs now."""
         shelf, place = self._where(worker)
-        if self.kind.stage is Stage.DENOISE:
+        if self.kind.slots > 1 and self.kind.stage is Stage.DENOISE:  # a single slot is not lent
             self._lend(worker, shelf is self.full)
         if shelf is worker.shelf:
             if place == worker.place:

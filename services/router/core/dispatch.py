@@ -99,7 +99,8 @@ class Dispatch:
 
     def _lent_to(self, job: JobRecord, worker: WorkerRecord) -> bool:
         """Whether it is another pool's worker, which that may ask back. A job whose pool has none is at home on any."""
-        if worker.pool == job.pool or not self._policy.overtakes:
+        preemptible = self._policy.overtakes and self._pools[job.pool].borrow == "preemptible"
+        if worker.pool == job.pool or not preemptible:
             return False
         return worker.cohort not in self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
 
