@@ -24,8 +24,8 @@ class PoolConfig:
     log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. At most
     `max_long_running` long jobs are denoised at a time. Longer jobs than `max_job_s` are refused.
 
-    `borrow`: may its jobs take idle denoisers of other pools? "none", "idle" (any, and they keep it until they are done,
-    by their rank), or "preemptible" (only one with a slot to spare; there the worker's own pool goes first).
+    `borrow`: may its jobs take idle denoisers of other pools? "none", "idle" (any, and keep it by their rank), or
+    "preemptible" (only one with a slot to spare; there the worker's own pool goes first).
     """
 
     name: str
