@@ -21,7 +21,6 @@ PROGRAM = "triptych router"
 async def run(config: RouterConfig) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status. SIGHUP: read again what may change meanwhile."""
     router = Router(config)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.reload)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, router.end)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload, router)
@@ -29,9 +28,10 @@ async def run(config: RouterConfig) -> int:
 
 
 def reload(router: Router) -> None:
-    """Read the settings again. Bad ones are logged, and those there are stay."""
+    """Read tokens and settings again. Bad settings are logged, and those there are stay."""
+    router.reload()
     try:
-        router.reload(reread_config(RouterConfig, PROGRAM))
+        router.reconfigure(reread_config(RouterConfig, PROGRAM))
     except ConfigError as error:
         log.error("reload_refused", error=str(error))
 

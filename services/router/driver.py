@@ -32,7 +32,6 @@ from services.router.links import WorkerLinks
 from services.router.pricing import Pricing
 from services.router.recorder import Recorders
 from services.router.stages import TO_PROTO
-from services.router.views import fleet_view
 from triptych.errors import Reason, TriptychError, from_status, to_status
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 
@@ -68,7 +67,7 @@ class Driver:
             WorkerLinks(config.worker_tls, config.worker_token),
         )
         self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
-        self.watch = FleetWatch(lambda: fleet_view(self.fleet, self.scheduler, epoch))
+        self.watch = FleetWatch()
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()

@@ -17,12 +17,15 @@ MAX_WAITING = 256
 class _Watcher:
     """What one watcher has not taken yet, at most `MAX_WAITING` decisions; the oldest are missed."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_see: Callable[[Decision], bool]) -> None:
+        self._may_see = may_see
         self.decisions: deque[Decision] = deque()
         self.missed_count = 0
         self.told = asyncio.Event()
 
     def tell(self, decision: Decision) -> None:
+        if not self._may_see(decision):
+            return
         if len(self.decisions) == MAX_WAITING:
             self.decisions.popleft()
             self.missed_count += 1
@@ -31,10 +34,9 @@ class _Watcher:
 
 
 class FleetWatch:
-    """Tells every watcher the same; a slow one holds nobody up. `snapshot` takes a picture of the fleet."""
+    """Tells each watcher what it may see; a slow one holds nobody up."""
 
-    def __init__(self, snapshot: Callable[[], GetFleetResponse]) -> None:
-        self._snapshot = snapshot
+    def __init__(self) -> None:
         self._watchers: set[_Watcher] = set()
         self._closing = False
 
@@ -54,12 +56,14 @@ class FleetWatch:
         for watcher in self._watchers:
             watcher.told.set()
 
-    async def follow(self, interval_s: float) -> AsyncGenerator[WatchFleetResponse, None]:
+    async def follow(
+        self, interval_s: float, take: Callable[[], GetFleetResponse], may_see: Callable[[Decision], bool]
+    ) -> AsyncGenerator[WatchFleetResponse, None]:
         """A snapshot at once and then whenever it has changed, at most one each interval; decisions between them.
 
-        Raises DRAINING when the router goes down.
+        `take` takes a picture of the fleet. Raises DRAINING when the router goes down.
         """
-        watcher = _Watcher()
+        watcher = _Watcher(may_see)
         self._watchers.add(watcher)
         last: bytes | None = None
         due_s = monotonic()
@@ -73,7 +77,7 @@ class FleetWatch:
                     decision = watcher.decisions.popleft()
                     yield WatchFleetResponse(decision=decision, missed_count=watcher.missed_count)
                 if monotonic() >= due_s:
-                    snapshot = self._snapshot()
+                    snapshot = take()
                     if (state := _state(snapshot)) != last:
                         last = state
                         yield WatchFleetResponse(snapshot=snapshot, missed_count=watcher.missed_count)

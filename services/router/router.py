@@ -46,7 +46,7 @@ class Router:
         """Take nothing new, let what runs go on for a while, then stop."""
         self._ending.set()
 
-    def reload(self, config: RouterConfig) -> None:
+    def reconfigure(self, config: RouterConfig) -> None:
         """Take over the scheduler's settings; the others hold from the next start."""
         self._config = replace(self._config, scheduler=config.scheduler)
         if self._desk is not None:

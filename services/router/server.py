@@ -104,9 +104,14 @@ class RouterServer(RouterServiceServicer):
     async def WatchFleet(
         self, request: pb.WatchFleetRequest, context: Context
     ) -> AsyncGenerator[pb.WatchFleetResponse, None]:
+        desk, who = self._open, caller()
         interval_s = request.interval.ToNanoseconds() / 1e9 if request.HasField("interval") else DEFAULT_INTERVAL_S
         with self._stream():
-            async for response in self._open.driver.watch.follow(interval_s):
+            async for response in desk.driver.watch.follow(
+                interval_s,
+                lambda: views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch, desk.jobs, who),
+                lambda decision: views.may_see(decision.job_id, desk.jobs, who),
+            ):
                 yield response
 
     @property

@@ -50,7 +50,9 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, w
                 device=beat.device,
                 pool=view.pool if view else "",
                 models=sorted(model.profile.name for model in beat.models),
-                active_jobs=[active if _may_see(active, jobs, who) else ActiveJob() for active in beat.active_jobs],
+                active_jobs=[
+                    active if may_see(active.job_id, jobs, who) else ActiveJob() for active in beat.active_jobs
+                ],
                 backlog=duration(view.unrun_s if view else 0.0),
                 heartbeat_age=duration(monotonic() - known.heard_s),
                 cache=beat.cache if beat.HasField("cache") else None,
@@ -71,8 +73,8 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, w
     return response
 
 
-def _may_see(active: ActiveJob, jobs: JobTable, who: Principal) -> bool:
-    job = jobs.get(active.job_id)
+def may_see(job_id: str, jobs: JobTable, who: Principal) -> bool:
+    job = jobs.get(job_id)
     return who.is_admin or (job is not None and who.may_see(job.tenant))
 
 

@@ -34,6 +34,8 @@ class KnownJob:
     outcome: str = ""
     # A call for it failed: it may wait out a back-off, or for a worker of its own.
     troubled: bool = False
+    # Its rank may be that of another configuration.
+    amended: bool = False
 
     @property
     def outputs(self) -> set[int]:
@@ -162,7 +164,7 @@ class ModelDriver:
                 grows = event.request.seconds.total_s > job.request.seconds.total_s
                 assert grows or verdict.rank == job.verdict.rank
                 assert self.calls.get(Task(job_id, Stage.DENOISE)) == worker_id
-                job.request, job.verdict = event.request, verdict
+                job.request, job.verdict, job.amended = event.request, verdict, True
             case RejectAmendment(job_id, verdict):
                 assert isinstance(event, JobAmendRequested)
                 assert verdict.reason

@@ -135,7 +135,7 @@ class Bench:
     def reload(self, config: RouterConfig) -> None:
         """Give the router other settings while it runs."""
         assert self._router is not None
-        self._router.reload(config)
+        self._router.reconfigure(config)
 
     async def end_router(self) -> int:
         """End it as SIGTERM does; returns its exit status."""

@@ -41,11 +41,12 @@ async def test_a_watcher_hears_of_a_jobs_whole_way(bench: Bench) -> None:
 
 
 async def test_a_slow_watcher_misses_the_oldest_and_is_told_how_many() -> None:
-    watch = FleetWatch(pb.GetFleetResponse)
-    following = watch.follow(60.0)
+    watch = FleetWatch()
+    following = watch.follow(60.0, pb.GetFleetResponse, lambda decision: decision.job_id != "of another")
     assert (await anext(following)).HasField("snapshot")
     for index in range(MAX_WAITING + 3):
         watch.tell(pb.Decision(job_id=str(index)))
+        watch.tell(pb.Decision(job_id="of another"))
     first = await anext(following)
     assert (first.decision.job_id, first.missed_count) == ("3", 3)
     await following.aclose()

@@ -16,7 +16,10 @@ class Taker:
     def __init__(self) -> None:
         self.taken: list[RouterConfig] = []
 
-    def reload(self, config: RouterConfig) -> None:
+    def reload(self) -> None:
+        """The tokens are another matter."""
+
+    def reconfigure(self, config: RouterConfig) -> None:
         self.taken.append(config)
 
 
