@@ -132,7 +132,7 @@ class Bench:
             self._channel = None
         return await self.end_router()
 
-    def reload(self, config: RouterConfig) -> None:
+    def reconfigure(self, config: RouterConfig) -> None:
         """Give the router other settings while it runs."""
         assert self._router is not None
         self._router.reconfigure(config)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bench.fuzz import METHODS, fuzz
 
-# Not served yet.
+# Never ends by itself.
 SERVED = [method for method in METHODS if method.name != "WatchFleet"]
 
 

@@ -55,7 +55,7 @@ async def test_a_slow_watcher_misses_the_oldest_and_is_told_how_many() -> None:
 
 async def test_settings_of_the_scheduler_change_while_jobs_run(bench: Bench) -> None:
     job = await bench.submit()
-    bench.reload(replace(CONFIG, scheduler=SchedulerConfig(pools=(PoolConfig(name="everything"),))))
+    bench.reconfigure(replace(CONFIG, scheduler=SchedulerConfig(pools=(PoolConfig(name="everything"),))))
     fleet = await bench.stub.GetFleet(pb.GetFleetRequest())
     assert [pool.name for pool in fleet.pools] == ["everything"]
     assert (await bench.events(job.job_id))[-1].HasField("succeeded")
