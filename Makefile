@@ -48,7 +48,7 @@ protos: setup ## generate triptych/v1 from protos/
 	$(PROTOC) --grpc_python_out=. --mypy_grpc_out=. protos/triptych/v1/*_service.proto
 
 bench: setup ## run every benchmark and print JSON
-	for name in exchange overhead preemption cancel merge; do $(BIN)/python -m bench.$$name --json || exit 1; done
+	for name in exchange overhead preemption cancel merge preview; do $(BIN)/python -m bench.$$name --json || exit 1; done
 
 soak: setup ## 2,000 short jobs with cancels, failures and preemptions; print JSON
 	$(BIN)/python -m bench.soak --json

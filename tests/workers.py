@@ -27,6 +27,12 @@ class WorkerProcess:
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Process id, once it is started."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the process; it is ready when `ready` returns."""
         with self.log.open("ab") as log:

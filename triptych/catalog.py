@@ -73,6 +73,7 @@ class CatalogModel:
     dtype: DTypeName = "bfloat16"
     encoder_dtype: DTypeName | None = None
     decoder_dtype: DTypeName | None = None
+    # Makes previews: an `AutoencoderTiny` that reads the model's latents. None: a linear map is fitted.
     tiny_decoder: str | None = None
     # Inputs that the model's blocks declare and that do not work with it: jobs that have them are refused.
     withdrawn_inputs: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The decoder's gRPC face."""
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from services.decoder.config import DecoderConfig
 from services.decoder.decode_work import DecodeWork
 from services.decoder.media import encode_media
 from services.decoder.pictures import Frames, pictures
+from services.decoder.previews import Previews
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
 from services.stage.hosted_models import HostedModels
@@ -22,7 +24,7 @@ from triptych.exchange import Bundle, Entry
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
-from triptych.v1.job_pb2 import JobSpec, Output
+from triptych.v1.job_pb2 import Conditioning, JobSpec, Output
 from triptych.v1.worker_pb2 import MEDIA_KIND_VIDEO, CacheStats
 
 # Name of the one value in an output's bundle.
@@ -38,6 +40,8 @@ class DecoderServer(DecoderServiceServicer):
         self._host = host
         self._models = HostedModels(host, lambda checkpoint: checkpoint.decode_names)
         self._files = ThreadPoolExecutor(config.file_threads, thread_name_prefix="file")
+        previews = Previews(host, self._conditioning, self._files)
+        host.background.append(lambda: previews.run(list(self._models)))
 
     def register(self, server: Server) -> None:
         add_DecoderServiceServicer_to_server(self, server)
@@ -71,16 +75,26 @@ class DecoderServer(DecoderServiceServicer):
         return response
 
     async def _bundles(self, model: HostedModel, request: DecodeRequest) -> list[Bundle]:
+        conditioning, latents = await asyncio.gather(
+            self._conditioning(model, request.conditioning, request.latents.output_index),
+            self._host.exchange.get(request.latents.data),
+        )
+        return [*conditioning, latents]
+
+    async def _conditioning(
+        self, model: HostedModel, conditioning: Iterable[Conditioning], output_index: int
+    ) -> list[Bundle]:
+        """What of a job's conditioning the model's decode blocks want, for one output."""
         contracts = model.checkpoint.contracts
         declared = {name for block in model.names for name in contracts[block].inputs}
         refs = [
             entry.data
-            for entry in request.conditioning
-            if (not entry.HasField("output_index") or entry.output_index == request.latents.output_index)
+            for entry in conditioning
+            if (not entry.HasField("output_index") or entry.output_index == output_index)
             and entry.block in contracts
             and declared & contracts[entry.block].carried
         ]
-        return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in [*refs, request.latents.data])))
+        return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in refs)))
 
     async def _store(self, model: HostedModel, request: DecodeRequest, frames: Frames) -> Output:
         spec, index = request.spec, request.latents.output_index

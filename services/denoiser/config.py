@@ -21,6 +21,8 @@ class DenoiserConfig(WorkerConfig):
     progress_seconds: float = 0.1
     # Device time between two checkpoints of a job.
     checkpoint_seconds: float = 10.0
+    # A preview that no decoder has made by then is given up.
+    preview_timeout_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -28,5 +30,7 @@ class DenoiserConfig(WorkerConfig):
             raise ValueError("max_merge: must be 1 to 64")
         if not self.checkpoint_seconds > 0:
             raise ValueError("checkpoint_seconds: must be above 0")
+        if not 0 < self.preview_timeout_seconds <= 60:
+            raise ValueError("preview_timeout_seconds: must be above 0, at most 60")
         if not 0 <= self.progress_seconds <= 60:
             raise ValueError("progress_seconds: must be 0 to 60")

@@ -10,6 +10,7 @@ from services.denoiser.amendments import Amendments
 from services.denoiser.forward_log import ForwardLog, forward_log
 from services.denoiser.loop_state import LoopState
 from services.denoiser.loop_steps import LoopSteps, StartAgain
+from services.denoiser.preview_seam import PreviewSeam, PreviewTaker
 from services.denoiser.refinement import LOOP_LATENTS, Refinement
 from services.denoiser.state_codec import Uncapturable
 from services.denoiser.step_seam import Observer, StepSeam, asked_step_count
@@ -43,6 +44,7 @@ class DenoiseWork:
     `conditioning` are the bundles of the encoder's blocks, in their order; `resume` is the state to go on from, None to
     begin at the beginning. `amendments` has the step count to run, which may change meanwhile. `refined` are latents of
     another job that have run `refined_step_count` of its steps, to go on from instead of noise.
+    `previews` is None for a job that wants none.
     """
 
     model: HostedModel
@@ -54,6 +56,7 @@ class DenoiseWork:
     resume: Bundle | None = None
     refined: Bundle | None = None
     refined_step_count: int = 0
+    previews: PreviewTaker | None = None
 
     def run(self, thread: DeviceThread) -> Denoised:
         """Run it, on the device thread. Raises `Stopped`, and whatever the block raises."""
@@ -86,9 +89,12 @@ class DenoiseWork:
         asked.step_count = self.amendments.step_count if captured is None else asked_step_count(captured)
         steps = LoopSteps(self.amendments, asked.step_count, laid=asked.step_count)
         seam = StepSeam(LoopState(fork, generator), self.observer, steps, captured, self._refinement())
+        inputs = self.model.inputs(asked)
         for loop in list(loops(fork._blocks)):
+            if self.previews is not None:
+                PreviewSeam(fork, hosted.contract.defaults | inputs, self.previews, steps.clean).wrap(loop)
             seam.wrap(loop)
-        state = hosted.run(fork, values, {**self.model.inputs(asked), "generator": generator})
+        state = hosted.run(fork, values, {**inputs, "generator": generator})
         outputs = hosted.outputs(state)
         _check_latents(outputs)
         made = outputs.get(LATENTS, (None, ""))[0]

@@ -14,6 +14,7 @@ from services.denoiser.denoise_work import Denoised, DenoiseWork
 from services.denoiser.job_kind import job_kind
 from services.denoiser.output_observer import OutputObserver
 from services.denoiser.pauses import Pauses
+from services.denoiser.previews import Previews
 from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
 from services.stage.short_memory import run_twice
@@ -47,6 +48,9 @@ class Denoising:
         self._pauses = Pauses(self._loop, self._events.put_nowait)
         self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
         self._amendments = Amendments(request.spec.step_count)
+        self._previews: Previews | None = None
+        if request.spec.HasField("preview"):
+            self._previews = Previews(host.exchange, model, request, config.preview_timeout_seconds)
         self._measurements: list[Measurement] = []
         self._device_s = 0.0
         self._kind = job_kind(model, request.spec) if config.merging == "on" else None
@@ -67,6 +71,8 @@ class Denoising:
         finally:
             running.cancel()
             self._pauses.close()
+            if self._previews is not None:
+                self._previews.close()
             await asyncio.wait([running])
 
     def amend(self, rank: float, amendment: Amendment | None) -> int:
@@ -148,6 +154,7 @@ class Denoising:
             resume,
             refined=await self._refined(output_index),
             refined_step_count=self._request.refined_step_count,
+            previews=self._previews.of(output_index) if self._previews is not None else None,
         )
 
     async def _refined(self, output_index: int) -> Bundle | None:

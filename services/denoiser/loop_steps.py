@@ -63,6 +63,10 @@ class LoopSteps:
         """Steps of the loop in all."""
         return len(self._state.timesteps)
 
+    def clean(self) -> torch.Tensor | None:
+        """What the sampler took for the clean latents in the last step; None if it does not tell."""
+        return next((clean for _, each in self._estimates if (clean := each.value()) is not None), None)
+
     def prepare(self) -> None:
         """Before a step: lay out the levels for the steps that are wanted by now. Raises `StartAgain`."""
         wanted = self.amendments.step_count

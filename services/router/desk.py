@@ -15,6 +15,7 @@ from services.router.events import EventStore
 from services.router.intake import Intake
 from services.router.jobs import JobTable
 from services.router.listing import Listing
+from services.router.previews import PreviewFeed
 from services.router.pricing import Pricing
 from services.router.quotas import Quotas
 from services.router.recorder import Recorders
@@ -57,7 +58,7 @@ class Desk:
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
         self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records, quotas)
         self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records)
-        self.watch = Watch(self.jobs, events, records)
+        self.watch = Watch(self.jobs, events, records, PreviewFeed(exchange.control))
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads)
         self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver)

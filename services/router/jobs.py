@@ -13,7 +13,7 @@ from services.router.core.job import JobRequest, StageSeconds
 from services.router.events import StoredEvent
 from services.router.fold import apply, is_over
 from triptych.merge_key import merge_key
-from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, Latents, PriorityClass
+from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, JobState, Latents, Preview, PriorityClass
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
 RECENT_EVENTS = 128
@@ -40,6 +40,8 @@ class LiveJob:
         self.error: Status | None = None
         # One change at a time.
         self.amending = asyncio.Lock()
+        # The newest that is not out of date, while somebody watches. No part of the log.
+        self.preview: Preview | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -65,6 +67,8 @@ class LiveJob:
         if stored.event.HasField("amended"):
             self.record.amendments.append(stored.event.amended)
             del self.record.amendments[:-_KEPT_AMENDMENTS]
+        if self.preview is not None and self.record.job.state != JobState.JOB_STATE_RUNNING:
+            self.preview = None
         self.log_revision = stored.revision
         self.recent.append(stored)
         self.wake()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
 from grpc.aio import Server
@@ -16,7 +16,7 @@ from services.router.principal import caller
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import Job
+from triptych.v1.job_pb2 import Job, Preview
 from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
 
 SERVICE_NAME = "triptych.v1.RouterService"
@@ -40,8 +40,13 @@ class RouterServer(RouterServiceServicer):
     ) -> AsyncGenerator[pb.WatchJobResponse, None]:
         with self._stream():
             job_id = check_job_id(request.job_id)
-            async for event in self._open.watch.follow(job_id, request.after_sequence, caller()):
-                yield pb.WatchJobResponse(event=event)
+            watched = self._open.watch.follow(job_id, request.after_sequence, caller())
+            async with aclosing(watched) as items:
+                async for item in items:
+                    if isinstance(item, Preview):
+                        yield pb.WatchJobResponse(preview=item)
+                    else:
+                        yield pb.WatchJobResponse(event=item)
 
     async def GenerateMedia(
         self, request: pb.GenerateMediaRequest, context: Context
@@ -54,11 +59,15 @@ class RouterServer(RouterServiceServicer):
             context.add_done_callback(cast(Any, _Abandonment(desk, submission)))
             job = await asyncio.shield(submission)
             yield pb.GenerateMediaResponse(accepted=job)
-            async for event in desk.watch.follow(job.job_id, 0, who):
-                yield pb.GenerateMediaResponse(job_event=event)
-                if event.WhichOneof("event") == "output":
-                    async for chunk in desk.downloads.chunks(event.output):
-                        yield pb.GenerateMediaResponse(chunk=chunk)
+            async with aclosing(desk.watch.follow(job.job_id, 0, who)) as items:
+                async for item in items:
+                    if isinstance(item, Preview):
+                        yield pb.GenerateMediaResponse(preview=item)
+                        continue
+                    yield pb.GenerateMediaResponse(job_event=item)
+                    if item.WhichOneof("event") == "output":
+                        async for chunk in desk.downloads.chunks(item.output):
+                            yield pb.GenerateMediaResponse(chunk=chunk)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         return pb.GetJobResponse(job=await self._open.watch.job(check_job_id(request.job_id), caller()))

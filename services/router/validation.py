@@ -7,6 +7,7 @@ from services.router.attachments import check_attachments
 from services.router.extra import check_extra
 from triptych.catalog import CatalogModel
 from triptych.errors import TriptychError, Violation, invalid
+from triptych.previews import DEFAULT_SIDE, check_policy
 from triptych.v1.job_pb2 import JobSpec, MediaFormat, PriorityClass
 from triptych.v1.worker_pb2 import ModelProfile
 
@@ -39,6 +40,7 @@ def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> 
         *_check_size(full, model, profile),
         *_check_video(spec, full, model, profile),
         *_check_choices(full, model),
+        *(check_policy(full.preview) if full.HasField("preview") else ()),
         *check_attachments(full, profile),
         *check_extra(full, profile),
     ]
@@ -84,6 +86,8 @@ def _fill_in(spec: JobSpec, model: CatalogModel) -> None:
         spec.frame_count = defaults.frame_count if model.media_kind == "video" else 1
     if model.media_kind == "video" and not spec.HasField("fps"):
         spec.fps = defaults.fps
+    if spec.HasField("preview") and not spec.preview.max_side:
+        spec.preview.max_side = DEFAULT_SIDE
 
 
 def _check_text(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> list[Violation]:

@@ -1,14 +1,16 @@
-"""Follows a job's log: what is stored already, then what comes, each event once."""
+"""Follows a job's log: what is stored already, then what comes, each event once; between events, its newest preview."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from services.router.events import EventStore
 from services.router.jobs import JobTable, LiveJob
+from services.router.previews import PreviewFeed
 from services.router.principal import Principal
 from services.router.store import JobStore
 from triptych.errors import Reason, TriptychError
-from triptych.v1.job_pb2 import Job, JobEvent
+from triptych.v1.job_pb2 import Job, JobEvent, Preview
 
 
 class Watch:
@@ -16,12 +18,15 @@ class Watch:
 
     For who may not see a job it is unknown: looked for in the same places, and missed in the same words, as one that
     never was.
+
+    Of previews it gets the newest when it is ready for one: what it was too slow for is lost to it.
     """
 
-    def __init__(self, jobs: JobTable, events: EventStore, records: JobStore) -> None:
+    def __init__(self, jobs: JobTable, events: EventStore, records: JobStore, previews: PreviewFeed) -> None:
         self._jobs = jobs
         self._events = events
         self._records = records
+        self._previews = previews
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -43,15 +48,18 @@ class Watch:
             raise TriptychError(Reason.JOB_UNKNOWN, f"No job {job_id} is known.")
         return stored.record.job
 
-    async def follow(self, job_id: str, after_sequence: int, who: Principal) -> AsyncGenerator[JobEvent, None]:
-        """The job's events past a sequence, until and with the one that ends it.
+    async def follow(
+        self, job_id: str, after_sequence: int, who: Principal
+    ) -> AsyncGenerator[JobEvent | Preview, None]:
+        """The job's events past a sequence, until and with the one that ends it, and previews between them.
 
         Raises JOB_UNKNOWN, and DRAINING when the router goes down first.
         """
         live = self._live(job_id, who)
         if live is not None:
-            async for event in self._follow_live(live, after_sequence):
-                yield event
+            async with self._previews.watching(live), aclosing(self._follow_live(live, after_sequence)) as items:
+                async for item in items:
+                    yield item
             return
         await self.job(job_id, who)
         async for stored in self._events.read(job_id):
@@ -69,8 +77,9 @@ class Watch:
         live = self._jobs.get(job_id)
         return live if live is not None and who.may_see(live.tenant) else None
 
-    async def _follow_live(self, job: LiveJob, cursor: int) -> AsyncGenerator[JobEvent, None]:
+    async def _follow_live(self, job: LiveJob, cursor: int) -> AsyncGenerator[JobEvent | Preview, None]:
         revision = 0
+        shown: Preview | None = None
         while True:
             waiting = job.after(cursor)
             if waiting is None:
@@ -90,6 +99,10 @@ class Watch:
             if not waiting:
                 if job.over:
                     return
+                if job.preview is not None and job.preview is not shown:
+                    shown = job.preview
+                    yield shown
+                    continue
                 await self._change(job)
 
     async def _change(self, job: LiveJob) -> None:

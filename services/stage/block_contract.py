@@ -24,6 +24,11 @@ class BlockContract:
     carried: frozenset[str]
 
     @property
+    def defaults(self) -> dict[str, Any]:
+        """Its inputs by name, each at its default."""
+        return {param.name: param.default for param in self.params if param.name}
+
+    @property
     def draws(self) -> bool:
         """Whether it draws noise, so that its result belongs to one output."""
         return "generator" in self.inputs

@@ -1,6 +1,7 @@
 """What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
 
 from triptych.errors import Violation, invalid
+from triptych.previews import check_policy
 from triptych.v1.job_pb2 import Amendment, AttachmentRole, JobSpec, MediaFormat
 
 MAX_OUTPUTS = 4
@@ -32,6 +33,8 @@ def check_spec(spec: JobSpec) -> None:
     for index, attachment in enumerate(spec.attachments):
         if attachment.role not in AttachmentRole.values() or not attachment.role:
             violations.append(Violation(f"spec.attachments[{index}].role", "must be named"))
+    if spec.HasField("preview"):
+        violations += check_policy(spec.preview)
     if violations:
         raise invalid(*violations)
 

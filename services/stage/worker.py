@@ -7,9 +7,9 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import grpc
@@ -63,6 +63,10 @@ class WorkerHost:
         self.merge_keys: Callable[[], list[str]] = list
         self.load_s: dict[str, float] = {}
         self.forward_costs: dict[str, list[ForwardCost]] = {}
+        # Where the models' tiny decoders lie; decoders only.
+        self.tiny_decoders: dict[str, str] = {}
+        # What a service does beside its calls, from when it is ready until it drains.
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def read_catalog(self) -> None:
         """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
@@ -74,6 +78,9 @@ class WorkerHost:
             self.models[name] = catalog.models[name]
             withdrawn = frozenset(catalog.models[name].withdrawn_inputs)
             self.checkpoints[name] = Checkpoint(name, catalog.checkpoint(name), withdrawn)
+            tiny_decoder = catalog.tiny_decoder(name) if self.stage == Stage.STAGE_DECODE else None
+            if tiny_decoder is not None:
+                self.tiny_decoders[name] = tiny_decoder
 
     def dtype(self, model: str) -> torch.dtype:
         """The element type of this stage's weights."""
@@ -131,7 +138,8 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
             if not ending.is_set():
                 await heartbeat.ready(sorted(host.models))
                 log.info("worker_ready", models=sorted(host.models))
-                await _first(beating, ending)
+                async with _background(host):
+                    await _first(beating, ending)
             log.info("worker_draining")
             await heartbeat.drain()
             await host.calls.drain(host.config.drain_seconds)
@@ -155,6 +163,26 @@ def _guard(config: WorkerConfig) -> Guard:
     if config.token_file is not None:
         return SharedToken(read_token(config.token_file))
     return PeerName("router") if config.tls.ca is not None else everyone
+
+
+@contextlib.asynccontextmanager
+async def _background(host: WorkerHost) -> AsyncIterator[None]:
+    """What the service does beside its calls. It ends with the block, and takes nothing with it if it fails."""
+    tasks = [asyncio.create_task(_guarded(work)) for work in host.background]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _guarded(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await work()
+    except Exception:
+        log.exception("background_work_failed")
 
 
 async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from triptych.cli.failures import EXIT_BAD_INPUT, EXIT_JOB_FAILED, Failure, error_record
 from triptych.cli.files import check_folder, output_path
+from triptych.cli.previews import PreviewFiles, add_preview_dir
 from triptych.cli.progress import Progress, open_progress
 from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
@@ -24,6 +25,7 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     generate = commands.add_parser("generate", parents=[shared], help="make pictures and save them")
     add_request_options(generate)
     _add_output(generate)
+    add_preview_dir(generate, "the newest alone, beside the output")
     generate.set_defaults(run=run_generate)
     submit = commands.add_parser("submit", parents=[shared], help="hand in a job and leave")
     add_request_options(submit)
@@ -34,6 +36,7 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     watch = commands.add_parser("watch", parents=[shared], help="follow a job's events to their end")
     watch.add_argument("job", type=words, metavar="JOB")
     watch.add_argument("--after", type=natural, default=0, metavar="N", help="leave out the first N events")
+    add_preview_dir(watch, "none is kept")
     watch.set_defaults(run=run_watch)
     download = commands.add_parser("download", parents=[shared], help="save a job's outputs")
     download.add_argument("job", type=words, metavar="JOB")
@@ -51,7 +54,7 @@ async def run_generate(args: argparse.Namespace, terminal: Terminal) -> int:
             raise _unwritable(args.output, error) from error
     async with router(args) as client:
         spec = await build_spec(args, client, args.output)
-        generation = Generation(client, args.output)
+        generation = Generation(client, args.output, args.preview_dir)
         try:
             await generation.run(spec)
         except asyncio.CancelledError:
@@ -73,9 +76,15 @@ async def run_submit(args: argparse.Namespace, terminal: Terminal) -> int:
 async def run_watch(args: argparse.Namespace, terminal: Terminal) -> int:
     """Follow a job; Ctrl-C leaves it alone."""
     last = job_pb2.JobEvent()
+    previews = PreviewFiles(args.job, 1, args.preview_dir) if args.preview_dir is not None else None
     async with router(args) as client:
         with open_progress(args.job) as progress:
-            async for last in client.watch(args.job, after_sequence=args.after):
+            async for item in client.follow(args.job, after_sequence=args.after):
+                if isinstance(item, job_pb2.Preview):
+                    if previews is not None:
+                        _save_preview(item, previews)
+                    continue
+                last = item
                 terminal.emit(record(last))
                 if not terminal.as_json:
                     progress.show(last)
@@ -105,9 +114,11 @@ async def run_download(args: argparse.Namespace, terminal: Terminal) -> int:
 class Generation:
     """One `triptych generate`: the job, and the files so far."""
 
-    def __init__(self, client: Client, output: Path | None) -> None:
+    def __init__(self, client: Client, output: Path | None, preview_dir: Path | None = None) -> None:
         self._client = client
         self._output = output
+        self._preview_dir = preview_dir
+        self._previews: PreviewFiles | None = None
         self._job: job_pb2.Job | None = None
         self._files: list[Path] = []
 
@@ -117,6 +128,8 @@ class Generation:
             accepted = await anext(items)
             assert isinstance(accepted, job_pb2.Job), "a stream begins with its job"
             self._job = accepted
+            count = accepted.spec.output_count
+            self._previews = PreviewFiles(accepted.job_id, count, self._preview_dir, self._output)
             with open_progress(accepted.job_id) as progress:
                 async for item in items:
                     self._take(item, progress)
@@ -153,9 +166,11 @@ class Generation:
             terminal.emit({"job": record(job), "files": [str(path) for path in self._files]})
         return EXIT_JOB_FAILED
 
-    def _take(self, item: job_pb2.Job | job_pb2.JobEvent | Media, progress: Progress) -> None:
+    def _take(self, item: job_pb2.Job | job_pb2.JobEvent | job_pb2.Preview | Media, progress: Progress) -> None:
         if isinstance(item, job_pb2.JobEvent):
             progress.show(item)
+        elif isinstance(item, job_pb2.Preview) and self._previews is not None:
+            _save_preview(item, self._previews)
         elif isinstance(item, Media) and self._job is not None:
             self._files.append(_save(item, self._output, self._job.job_id, self._job.spec.output_count))
 
@@ -172,6 +187,13 @@ def _save(media: Media, wanted: Path | None, job_id: str, output_count: int) -> 
         return media.save(path)
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _save_preview(preview: job_pb2.Preview, files: PreviewFiles) -> None:
+    try:
+        files.save(preview)
+    except OSError as error:
+        raise Failure(f"cannot write a preview: {error}", EXIT_BAD_INPUT) from error
 
 
 def _unwritable(path: Path, error: OSError) -> Failure:

@@ -9,6 +9,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
+from triptych.cli.previews import add_preview_options, preview_policy
 from triptych.cli.values import positive, seed, size, words
 from triptych.client import Client, attachment
 from triptych.v1 import job_pb2
@@ -52,6 +53,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             flag, type=Path, metavar="FILE", help=f"PNG, JPEG or WebP to use as {role.replace('_', ' ')}"
         )
+    add_preview_options(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -81,6 +83,9 @@ async def build_spec(args: argparse.Namespace, client: Client, output: Path | No
         spec.width, spec.height = args.size
     if args.priority is not None:
         spec.priority_class = CLASSES[args.priority]
+    policy = preview_policy(args)
+    if policy is not None:
+        spec.preview.CopyFrom(policy)
     for role, value in ROLES.items():
         path = getattr(args, role)
         if path is not None:

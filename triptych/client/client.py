@@ -83,11 +83,26 @@ class Client:
 
         A stream that breaks is taken up again where it was.
         """
+        async with contextlib.aclosing(self.follow(job_id, after_sequence=after_sequence)) as items:
+            async for item in items:
+                if isinstance(item, job_pb2.JobEvent):
+                    yield item
+
+    async def follow(
+        self, job_id: str, *, after_sequence: int = 0
+    ) -> AsyncGenerator[job_pb2.JobEvent | job_pb2.Preview, None]:
+        """As `watch`, with the previews that the job's policy asks for between its events.
+
+        A preview is seen while it is the newest; who comes late, or is slow, misses some.
+        """
         retries = self._retries()
         while True:
             request = router_service_pb2.WatchJobRequest(job_id=job_id, after_sequence=after_sequence)
             try:
                 async for response in self._stub.WatchJob(request):
+                    if response.WhichOneof("item") == "preview":
+                        yield response.preview
+                        continue
                     event = response.event
                     if event.sequence <= after_sequence:
                         continue
@@ -107,8 +122,10 @@ class Client:
 
     async def stream(
         self, spec: job_pb2.JobSpec, *, request_id: str | None = None
-    ) -> AsyncGenerator[job_pb2.Job | job_pb2.JobEvent | Media, None]:
+    ) -> AsyncGenerator[job_pb2.Job | job_pb2.JobEvent | job_pb2.Preview | Media, None]:
         """Submit, watch and download: the accepted job first, then its events, each output after its event.
+
+        Between them come the previews that the spec's policy asks for.
 
         Leaving early, or cancelling the task that waits here, cancels the job.
         """
@@ -116,11 +133,12 @@ class Client:
         ended = False
         try:
             yield job
-            async for event in self.watch(job.job_id):
-                ended = event.WhichOneof("event") in ENDS
-                yield event
-                if event.WhichOneof("event") == "output":
-                    yield await self.download(job.job_id, event.output.index)
+            async for item in self.follow(job.job_id):
+                kind = item.WhichOneof("event") if isinstance(item, job_pb2.JobEvent) else None
+                ended = kind in ENDS
+                yield item
+                if isinstance(item, job_pb2.JobEvent) and kind == "output":
+                    yield await self.download(job.job_id, item.output.index)
         finally:
             if not ended:
                 await self._abandon(job.job_id)

@@ -32,11 +32,15 @@ class Media:
 
     def save(self, path: Path | str) -> Path:
         """Write the file in one step, making its folder if need be. Raises `OSError`."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.part")
-        draft.write_bytes(self.data)
-        return draft.replace(path)
+        return replace_file(Path(path), self.data)
+
+
+def replace_file(path: Path, data: bytes) -> Path:
+    """Write a file in one step, making its folder if need be. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_bytes(data)
+    return draft.replace(path)
 
 
 def attachment(

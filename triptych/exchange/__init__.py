@@ -12,6 +12,7 @@ from triptych.exchange.errors import (
     StreamConflict,
 )
 from triptych.exchange.exchange import Exchange
+from triptych.exchange.parcel import pack, unpack
 from triptych.exchange.streams import events_subject
 
 __all__ = [
@@ -29,4 +30,6 @@ __all__ = [
     "TensorData",
     "Value",
     "events_subject",
+    "pack",
+    "unpack",
 ]

@@ -48,6 +48,7 @@ def permissions(role: str) -> Permissions:
                 *_reader("conditioning"),
                 *_reader("latents"),
                 *_writer("outputs"),
+                *_bucket("preview_maps"),
                 "triptych.v1.preview.made.*",
             ),
             (own, "triptych.v1.preview.latents.*"),

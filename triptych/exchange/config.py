@@ -47,6 +47,7 @@ class ExchangeConfig:
     jobs_max_bytes: int = 512 * MIB
     conditioning_index_max_bytes: int = 64 * MIB
     leader_max_bytes: int = 1 * MIB
+    preview_maps_max_bytes: int = 4 * MIB
 
     conditioning_ttl_s: float = 6 * HOUR_S
     # Shorter than its bundles' by the time a job may take between finding an entry and reading the bundle.
@@ -56,6 +57,7 @@ class ExchangeConfig:
     events_ttl_s: float = 24 * HOUR_S
     jobs_ttl_s: float = 7 * 24 * HOUR_S
     leader_ttl_s: float = 10.0
+    preview_maps_ttl_s: float = 30 * 24 * HOUR_S
 
     chunk_bytes: int = 1 * MIB
     # Unacknowledged bytes on their way, each way, all puts (gets) of the process together.

@@ -83,8 +83,13 @@ class Exchange:
 
     @property
     def control(self) -> nats.aio.client.Client:
-        """The NATS client for small messages: heartbeats, previews, requests."""
+        """The NATS client for small messages: heartbeats, requests, finished previews."""
         return self._control.client
+
+    @property
+    def bulk(self) -> nats.aio.client.Client:
+        """The NATS client for large messages: latents to preview."""
+        return self._bulk.client
 
     @property
     def jetstream(self) -> JetStreamContext:
@@ -97,7 +102,7 @@ class Exchange:
         return {"control": self._control.counters, "bulk": self._bulk.counters}
 
     async def bucket(self, name: str) -> KeyValue:
-        """The key-value bucket "jobs", "conditioning" or "leader"."""
+        """The key-value bucket "jobs", "conditioning", "leader" or "preview_maps"."""
         try:
             return await self._jetstream.key_value(name)
         except (nats.errors.Error, nats.js.errors.Error) as error:

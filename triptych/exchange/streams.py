@@ -22,6 +22,8 @@ EVENTS_SUBJECT_PREFIX = "triptych.events"
 DEDUPLICATION_S = 120.0
 _NAME_IN_USE = 10058
 _LOOK_EVERY_S = 0.2
+_STORAGE_EXCEEDED = 10047
+_STORAGE_PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def stream_specs(config: ExchangeConfig) -> tuple[StreamSpec, ...]:
         _bucket("jobs", config.jobs_max_bytes, config.jobs_ttl_s),
         _bucket("conditioning", config.conditioning_index_max_bytes, config.conditioning_index_ttl_s),
         _bucket("leader", config.leader_max_bytes, config.leader_ttl_s),
+        _bucket("preview_maps", config.preview_maps_max_bytes, config.preview_maps_ttl_s),
     )
 
 
@@ -90,7 +93,7 @@ async def reconcile(jetstream: JetStreamContext, config: ExchangeConfig) -> None
     """
     for spec in stream_specs(config):
         try:
-            await _reconcile_one(jetstream, _settings(spec, config))
+            await _reconcile_patiently(jetstream, _settings(spec, config))
         except nats.js.errors.ServiceUnavailableError:
             raise
         except nats.js.errors.APIError as error:
@@ -107,6 +110,20 @@ async def wait_for_streams(jetstream: JetStreamContext, config: ExchangeConfig) 
             await asyncio.sleep(_LOOK_EVERY_S)
         else:
             return
+
+
+async def _reconcile_patiently(jetstream: JetStreamContext, settings: dict[str, Any]) -> None:
+    """While several create one stream at once, the server counts its bytes several times over, and may find too few."""
+    for pause_s in _STORAGE_PAUSES_S:
+        try:
+            await _reconcile_one(jetstream, settings)
+        except nats.js.errors.APIError as error:
+            if error.err_code != _STORAGE_EXCEEDED:
+                raise
+            await asyncio.sleep(pause_s)
+        else:
+            return
+    await _reconcile_one(jetstream, settings)
 
 
 async def _reconcile_one(jetstream: JetStreamContext, settings: dict[str, Any]) -> None:

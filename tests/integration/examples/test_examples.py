@@ -17,6 +17,7 @@ CASES = {
     "cancel": ([], ["ended with: cancelled"]),
     "estimate": ([], ["taken", "INVALID_FIELD"]),
     "many_at_once": (["made"], ["4.png", "20.png", "40.png"]),
+    "previews": (["a small red circle", "made"], ["of 60: made/step-", "the picture: made/picture.png"]),
     "fleet": ([], ["shapes: ", "denoiser-0: denoise, ready"]),
 }
 

@@ -19,7 +19,9 @@ from triptych.v1.job_pb2 import (
     JOB_STATE_SUCCEEDED,
     Attachment,
     Job,
+    JobEvent,
     JobSpec,
+    PreviewPolicy,
 )
 from triptych.v1.worker_pb2 import WorkerHeartbeat
 
@@ -180,6 +182,26 @@ async def test_after_a_denoisers_death_its_job_goes_on_from_the_last_checkpoint(
     interrupted = await client.download(accepted.job_id)
     [undisturbed] = await client.generate(spec)
     assert interrupted.data == undisturbed.data
+
+
+async def test_a_decoders_death_costs_a_running_job_its_previews_alone(
+    client: Client, tiny_suite: RunningSuite
+) -> None:
+    plain = job("shapes", step_count=100, prompt="seen in the making")
+    spec = job("shapes", step_count=100, prompt="seen in the making", preview=PreviewPolicy(every_steps=1))
+    accepted = await client.submit(spec)
+    killed, log = False, []
+    async for item in client.follow(accepted.job_id):
+        if isinstance(item, JobEvent):
+            log.append(item)
+        elif not killed:
+            killed = True
+            tiny_suite.kill("decoder-0")
+    assert killed, "no preview came"
+    assert (kind_of(log[-1]), log[-1].attempt) == ("succeeded", 1)
+    tiny_suite.wait_ready()
+    [undisturbed] = await client.generate(plain)
+    assert (await client.download(accepted.job_id)).data == undisturbed.data
 
 
 async def finished(client: Client, spec: JobSpec) -> Job:

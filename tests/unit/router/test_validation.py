@@ -271,3 +271,14 @@ def test_huge_specs_are_not_looked_into() -> None:
 def test_the_catalogs_limit_of_outputs_holds() -> None:
     two = replace(IMAGE, limits=replace(IMAGE.limits, max_output_count=2))
     assert wrong(make(output_count=3), two) == {"spec.output_count"}
+
+
+def test_a_preview_policy_is_checked_and_its_size_filled_in() -> None:
+    assert complete_spec(make(preview={"everySteps": 2}), IMAGE, PROFILE).preview.max_side == 256
+    assert complete_spec(make(preview={"everySteps": 2, "maxSide": 64}), IMAGE, PROFILE).preview.max_side == 64
+    assert not complete_spec(make(), IMAGE, PROFILE).HasField("preview")
+    assert wrong(make(preview={})) == {"spec.preview"}
+    assert wrong(make(preview={"everyTime": "0.01s", "maxSide": 8})) == {
+        "spec.preview.every_time",
+        "spec.preview.max_side",
+    }
