@@ -52,8 +52,9 @@ def stream_specs(config: ExchangeConfig) -> tuple[StreamSpec, ...]:
         StreamSpec(EVENTS_STREAM, events_subject("*"), config.events_max_bytes, config.events_ttl_s, -1),
         _bucket("jobs", config.jobs_max_bytes, config.jobs_ttl_s),
         _bucket("conditioning", config.conditioning_index_max_bytes, config.conditioning_index_ttl_s),
-        _bucket("leader", config.leader_max_bytes, config.leader_ttl_s),
         _bucket("preview_maps", config.preview_maps_max_bytes, config.preview_maps_ttl_s),
+        # Last: every worker may look whether it is there.
+        _bucket("leader", config.leader_max_bytes, config.leader_ttl_s),
     )
 
 
