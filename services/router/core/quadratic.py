@@ -40,9 +40,11 @@ def fit(points: Sequence[Point]) -> Quadratic:
     """The quadratic with the least sum of weighted `(f - y)² / (f · y)`; all 0 where there is no point.
 
     Half of `y` is as far off as twice `y`: relative errors alone would rather have 0 than too much. Found by least
-    squares with weights that are renewed (IRLS), until what they find is no news.
+    squares with weights that are renewed (IRLS), until what they find is no news; they may swing, so the best law that
+    they passed is taken.
     """
     law = _least_squares(points)
+    best = law
     met = [point.y for point in points]
     for _ in range(_ROUNDS):
         # The mean of this round's and the one before's, lest they swing.
@@ -52,7 +54,19 @@ def fit(points: Sequence[Point]) -> Quadratic:
             break
         met = next_met
         law = _least_squares([Point(p.x, p.y, p.weight * p.y / f) for f, p in zip(met, points, strict=True)])
-    return law
+        best = min(best, law, key=lambda each: _loss(each, points))
+    return best
+
+
+def _loss(law: Quadratic, points: Sequence[Point]) -> float:
+    """What `fit` makes least."""
+    loss = 0.0
+    for x, y, weight in points:
+        value = law.at(x)
+        if value <= 0.0:
+            return inf
+        loss += weight * (value - y) ** 2 / (value * y)
+    return loss
 
 
 def _least_squares(points: Sequence[Point]) -> Quadratic:
