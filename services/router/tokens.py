@@ -73,7 +73,8 @@ class TokensFile:
 
 
 class Tokens:
-    """Who has which token. Looks at most once a second, when asked, whether the file has changed.
+    """Who has which token. Sees whether the file has changed when asked for a token that it does not know, and at most
+    once a second otherwise: a new token is good at once, and one that was taken away for a second more.
 
     A change that cannot be read leaves everything as it was, and is logged: a slip of an editor locks nobody out.
     """
@@ -107,15 +108,19 @@ class Tokens:
 
     def holder(self, token: str) -> Principal | None:
         """Whose token it is; None if it is none."""
-        if monotonic() - self._looked_s >= _LOOK_EVERY_S:
-            self._looked_s = monotonic()
-            if self._stat() != self._stamp:
-                self.reload()
-        return self._principals.get(token_hash(token))
+        digest = token_hash(token)
+        if digest not in self._principals or monotonic() - self._looked_s >= _LOOK_EVERY_S:
+            self._look()
+        return self._principals.get(digest)
 
     def quota(self, tenant: str) -> Quota:
         """What the tenant may use."""
         return self._quotas.get(tenant) or self._quotas.get("default") or UNBOUNDED
+
+    def _look(self) -> None:
+        self._looked_s = monotonic()
+        if self._stat() != self._stamp:
+            self.reload()
 
     def _stat(self) -> tuple[int, int]:
         try:
