@@ -26,7 +26,7 @@ from tests.natsd import NatsServer
 from triptych.exchange import Exchange, ExchangeConfig
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer, open_channel
-from triptych.v1.denoiser_service_pb2 import DenoiseRequest
+from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import StageCall
 from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobSpec
@@ -67,11 +67,24 @@ class BenchDenoiser:
             output_count=1,
         )
 
+    def call(self, rank: float) -> StageCall:
+        """A new job's first start."""
+        return StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
+
+    async def rerank(self, call: StageCall, rank: float) -> None:
+        """Give a running job another rank."""
+        call.rank = rank
+        await self._stub.AmendDenoise(AmendDenoiseRequest(call=call))
+
     def denoise(
-        self, spec: JobSpec, rank: float, conditioning: list[Conditioning] | None = None
+        self,
+        spec: JobSpec,
+        rank: float,
+        conditioning: list[Conditioning] | None = None,
+        call: StageCall | None = None,
     ) -> "grpc.aio.UnaryStreamCall[Any, Any]":
         """The call's events; by default with the conditioning that all jobs of the model share."""
-        call = StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
+        call = call or self.call(rank)
         request = DenoiseRequest(call=call, spec=spec, conditioning=conditioning or self.encoded[spec.model])
         stream: grpc.aio.UnaryStreamCall[Any, Any] = self._stub.Denoise(request)
         return stream

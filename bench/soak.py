@@ -1,4 +1,4 @@
-"""Short jobs, many at once, with random ranks, cancels and failures: nobody hangs, nothing grows, no result is wrong.
+"""Short jobs, many at once, with ranks that change, cancels and failures: nobody hangs, nothing grows or comes out wrong.
 
 Every finished job is compared with the same job alone: reproducible ones bit for bit, those that may be merged to
 rounding. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more after the last job
@@ -28,6 +28,7 @@ from services.denoiser.denoise_work import LATENTS
 from services.stage.device_memory import allocated_on
 from services.stage.tensors import from_bundle, to_bundle
 from tests.tiny_checkpoints import make_tiny_checkpoints
+from triptych.v1.encoder_service_pb2 import StageCall
 from triptych.v1.job_pb2 import Conditioning, JobSpec
 
 JOBS, AT_ONCE, SEEDS = 2_000, 8, 3
@@ -41,7 +42,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Plan:
-    """A job and its fate. `cancel_after`: so many of its events; None lets it be."""
+    """A job and its fate. `cancel_after`: so many of its events; None lets it be. `later_rank`: after its first one."""
 
     model: str
     seed: int
@@ -50,6 +51,7 @@ class Plan:
     reproducible: bool
     fails: bool
     cancel_after: int | None
+    later_rank: float | None = None
 
     @property
     def result(self) -> tuple[str, int, int]:
@@ -80,6 +82,7 @@ def make_plans(count: int, seed: int) -> list[Plan]:
             reproducible=rng.random() < 0.4,
             fails=rng.random() < 0.05,
             cancel_after=rng.randint(0, 5) if rng.random() < 0.2 else None,
+            later_rank=float(rng.randint(0, 20)) if rng.random() < 0.3 else None,
         )
         for _ in range(count)
     ]
@@ -145,12 +148,15 @@ class Soak:
         made: torch.Tensor | None = None
         events = 0
         conditioning = self._broken[plan.model] if plan.fails else None
-        stream = self._bench.denoise(self._spec(plan), plan.rank, conditioning)
+        call = self._bench.call(plan.rank)
+        stream = self._bench.denoise(self._spec(plan), plan.rank, conditioning, call)
         async for event in stream:
             if events == plan.cancel_after:
                 stream.cancel()
                 return None
             events += 1
+            if events == 1 and plan.later_rank is not None:
+                await self._rerank(call, plan.later_rank)
             if event.HasField("latents"):
                 values = from_bundle(await self._bench.host.exchange.get(event.latents.data), CPU)
                 await self._bench.host.exchange.delete(event.latents.data)
@@ -159,6 +165,14 @@ class Soak:
                 self.tally.forwards += each.call_count
                 self.tally.merged_forwards += each.call_count if each.merged_batch_size else 0
         return made
+
+    async def _rerank(self, call: StageCall, rank: float) -> None:
+        try:
+            await self._bench.rerank(call, rank)
+            self.tally.outcomes["reranked"] += 1
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.NOT_FOUND:  # it was over already
+                raise
 
     def _spec(self, plan: Plan) -> JobSpec:
         spec = self._bench.spec(plan.model, plan.step_count, plan.seed)
