@@ -1,4 +1,4 @@
-"""Short jobs, many at once, with ranks that change, cancels and failures: nobody hangs, nothing grows or comes out wrong.
+"""Short jobs, many at once, with ranks that change, cancels and failures: nobody hangs, nothing grows or is wrong.
 
 Every finished job is compared with the same job alone: reproducible ones bit for bit, those that may be merged to
 rounding. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more after the last job
