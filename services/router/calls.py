@@ -13,7 +13,6 @@ from google.protobuf.duration_pb2 import Duration
 from services.router.config import RouterConfig
 from services.router.core.actions import StartTask
 from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed
-from services.router.core.fleet import BORROWED_S
 from services.router.core.job import Stage, Task
 from services.router.failures import Blow, judge
 from services.router.fleet import Fleet, KnownWorker
@@ -127,7 +126,7 @@ class StageCalls:
             if call is None or self._calls.get(task) is not call:
                 return None
             stage_call = self._stage_call(call)
-            stage_call.rank = rank + BORROWED_S if call.start.lent else rank
+            stage_call.rank = rank
             request = AmendDenoiseRequest(call=stage_call, amendment=amendment)
             try:
                 stub = DenoiserServiceStub(call.worker.channel)

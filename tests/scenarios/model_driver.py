@@ -53,6 +53,7 @@ class ModelDriver:
         self.workers: dict[str, WorkerInfo] = {}
         self.calls: dict[Task, str] = {}
         self.targets: dict[str, set[int]] = {}
+        self.lent: set[Task] = set()
         # In the order of their acceptance, by the configuration that they were accepted under.
         self.accepted: list[tuple[SchedulerConfig, list[KnownJob]]] = []
         self._begin()
@@ -71,6 +72,7 @@ class ModelDriver:
         for action in actions:
             self._perform(event, action)
         self.check_order([action.task for action in actions if isinstance(action, StartTask)])
+        self.check_guests([action.task for action in actions if isinstance(action, StartTask) and action.lent])
         self.scheduler.check_invariants()
         return actions
 
@@ -92,6 +94,16 @@ class ModelDriver:
                     if view.pool == first.pool and view.pool not in capped:
                         other = self.jobs[view.job_id].request.model
                         assert other != model or (first.rank, first.job_id) < (view.rank, view.job_id)
+
+    def check_guests(self, begun: list[Task]) -> None:
+        """Who is lent a denoiser goes ahead of none of its own jobs that is not at least twice as long."""
+        for guest in begun:
+            first = self.scheduler.job(guest.job_id)
+            for task, place in self.calls.items():
+                if first is not None and place == self.calls.get(guest) and task not in self.lent:
+                    other, known = self.scheduler.job(task.job_id), self.jobs[task.job_id]
+                    if other is not None and (first.rank, first.job_id) < (other.rank, other.job_id):
+                        assert known.amended or first.denoise_s <= 0.5 * known.request.seconds.denoise_s
 
     def replay(self) -> None:
         """The same events give the same actions."""
@@ -201,6 +213,7 @@ class ModelDriver:
             case Stage.DECODE:
                 assert task.output_index in job.latents - job.decoded
         self.calls[task] = action.worker_id
+        (self.lent.add if action.lent else self.lent.discard)(task)
 
     def _over(self, job_id: str, outcome: str, reason: str) -> None:
         job = self.jobs[job_id]

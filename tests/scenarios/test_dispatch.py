@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.router.core.actions import FinishJob, StartTask, StopTask
+from services.router.core.actions import FinishJob, RequeueJob, StartTask, StopTask
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
 from services.router.core.events import (
     JobCancelRequested,
@@ -237,20 +237,64 @@ def test_a_paused_job_stays_if_its_turn_comes_sooner_than_a_move_pays() -> None:
     story.at(50.0, Ticked())
 
 
-def test_a_lent_denoiser_runs_its_own_jobs_first_even_those_that_rank_behind() -> None:
-    pools = (
+LENDING = SchedulerConfig(
+    pools=(
         PoolConfig(name="own", models=("n",), max_backlog_s=1e6, max_job_s=1e6),
-        PoolConfig(name="guest", max_backlog_s=1e6, borrow="preemptible"),
+        PoolConfig(name="guest", max_backlog_s=1e6, max_job_s=1e6, borrow="preemptible"),
     )
-    crew = [denoiser(worker_id, models=("m", "n"), slots=2) for worker_id in ("n1", "n2")]
-    story = Story(SchedulerConfig(pools=pools), ENCODER, DECODER, *crew)
-    submit(story, 0.0, "guest", 5.0, "n2")
-    submit(story, 0.0, "lent", 5.0, "n1")
-    submit(story, 1.0, "own", 500.0, "n1", model="n")  # it ranks behind, and it is at home
-    ranks = {action.task.job_id: action.rank for action in story.started if action.task.stage is Stage.DENOISE}
-    assert ranks["guest"] == 25.0
-    assert 2500.0 < ranks["own"] < 1e4
-    assert ranks["lent"] > 1e8
+)
+
+
+def lending(home_s: float, slots: int = 8) -> Story:
+    """n1 is the own pool's, and is lent; n2 is the guests', and has a job of theirs."""
+    crew = [denoiser(worker_id, models=("m", "n"), slots=slots) for worker_id in ("n1", "n2")]
+    story = Story(LENDING, ENCODER, DECODER, *crew)
+    submit(story, 0.0, "home", home_s, "n2", tenant="home")
+    return story
+
+
+def test_on_a_lent_denoiser_a_short_guest_of_better_rank_goes_first() -> None:
+    story = lending(home_s=5.0)
+    submit(story, 0.0, "guest", 5.0, "n1")
+    submit(story, 1.0, "own", 500.0, "n1", model="n", tenant="own")
+    places = {action.task.job_id: (action.rank, action.reason, action.lent) for action in story.started}
+    assert places["guest"] == (25.0, "idle, lent by pool own", True)
+    assert places["own"] == (2501.0, "after guest, which is a guest", False)
+
+
+def test_a_guest_that_would_hold_up_a_job_of_the_denoisers_own_pool_is_sent_away() -> None:
+    story = lending(home_s=400.0)
+    submit(story, 0.0, "guest", 50.0, "n1")
+    story.at(240.0, JobSubmitted(request("own", 5.0, model="n", tenant="own")), start(encode("own"), "e"))
+    story.at(
+        240.0,
+        TaskFinished(encode("own"), 0.0),
+        StopTask(denoise("guest"), "n1", reason="asked back"),
+        RequeueJob("guest", 1, "ASKED_BACK"),
+        start(denoise("own"), "n1"),  # though it ranks behind
+        start(denoise("guest"), "n2"),  # at home the guest is the first
+    )
+
+
+def test_guests_of_all_kinds_hold_up_a_job_for_half_of_its_own_time_and_no_longer() -> None:
+    story = lending(home_s=0.5)
+    submit(story, 0.0, "own", 20.0, "n1", model="n", tenant="own")
+    submit(story, 0.0, "guest1", 4.0, "n1", tenant="a")
+    submit(story, 0.0, "guest2", 3.9, "n1", tenant="b")
+    submit(story, 0.0, "guest3", 3.8, tenant="c")  # ten seconds less 7.9 are left
+    submit(story, 0.0, "guest4", 2.0, "n1", tenant="d")
+    story.tell(3.9, TaskFinished(denoise("guest2"), 3.9))  # what was waited for is not given back
+    assert story.started[-1].task == decode("guest2")
+
+
+def test_a_borrower_is_kept_out_where_it_ranks_behind_or_may_take_idle_denoisers_only() -> None:
+    story = lending(home_s=0.5)
+    submit(story, 0.0, "own", 20.0, "n1", model="n")
+    submit(story, 90.0, "guest", 3.0)
+    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=3), denoiser("n2", slots=3))
+    submit(story, 0.0, "short", 1.0, "n1")
+    submit(story, 0.0, "long", 60.0, "n2")
+    submit(story, 0.0, "short2", 2.0)
 
 
 def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last() -> None:

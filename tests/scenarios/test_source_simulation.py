@@ -49,6 +49,15 @@ def test_stretch_is_better_than_pools_for_both_kinds_at_once(rate: str, video_s:
 
 
 @pytest.mark.parametrize("rate", RATES)
+def test_pools_that_lend_do_as_well_as_a_single_one(rate: str) -> None:
+    stretch = PolicySettings("stretch", borrow="preemptible")
+    found, single = run(rate, stretch, TWO_POOLS), run(rate, stretch)
+    assert p99(found, "image") <= 0.5
+    assert p99(found, "video") <= 1.05 * p99(single, "video")
+    assert max(outcome.delay_s / outcome.job.service_s for outcome in found.outcomes) <= 5.0
+
+
+@pytest.mark.parametrize("rate", RATES)
 def test_a_cap_on_videos_lets_images_through_and_holds_videos_back(rate: str) -> None:
     free = run(rate, PolicySettings("fcfs"))
     capped = run(rate, PolicySettings("pools", max_long_running=2))  # one pool, in the order of arrival

@@ -66,8 +66,8 @@ class StartTask:
     """Call the worker. `attempt` counts starts of the job's denoise, from 1 (an encode names the attempt it is for).
 
     `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again. `rank` is
-    the job's place among those of the worker: behind all of the worker's own pool if it is borrowed. `reason` says in
-    words why this worker; `lent`: it is another pool's; `moved_from` is the worker on which the job was paused, or "".
+    the job's place among those of the worker. `reason` says in words why this worker; `lent`: it is another pool's,
+    which may ask it back; `moved_from` is the worker on which the job was paused, or "".
     """
 
     task: Task

@@ -22,8 +22,8 @@ class Cohort:
 
     `idle`: by pace and id. `roomy`, running something and with a slot left: denoisers by the place of what has the
     device, so that the last one is the one to overtake; the others by seconds still to run. `full`: by seconds until
-    a slot is free; one that runs a suspect, which is alone, counts as full. Of the full ones, `lending` are those on
-    which a borrower has a slot, in the order of `roomy`.
+    a slot is free; one that runs a suspect, which is alone, counts as full. `lending` are those on which a borrower has
+    a slot, by the place of the first of their own pool's jobs.
     """
 
     __slots__ = ("full", "idle", "kind", "lending", "roomy", "size", "speed")
@@ -41,7 +41,7 @@ class Cohort:
         """Put the worker where it belongs now."""
         shelf, place = self._where(worker)
         if self.kind.slots > 1 and self.kind.stage is Stage.DENOISE:  # a single slot is not lent
-            self._lend(worker, shelf is self.full)
+            self._lend(worker, True)
         if shelf is worker.shelf:
             if place == worker.place:
                 return
@@ -58,8 +58,9 @@ class Cohort:
             worker.shelf = None
         self._lend(worker, False)
 
-    def _lend(self, worker: WorkerRecord, full: bool) -> None:
-        place = (worker.front, worker.info.worker_id) if full and worker.lends else None
+    def _lend(self, worker: WorkerRecord, here: bool) -> None:
+        lends = here and worker.lends
+        place = (worker.own_front, worker.info.worker_id) if lends else None
         if place != worker.lending_place:
             if worker.lending_place is not None:
                 _take(self.lending, worker.lending_place)

@@ -24,8 +24,9 @@ class PoolConfig:
     log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. At most
     `max_long_running` long jobs are denoised at a time. Longer jobs than `max_job_s` are refused.
 
-    `borrow`: may its jobs take idle denoisers of other pools? "none", "idle" (any, and keep it by their rank), or
-    "preemptible" (only one with a slot to spare; there the worker's own pool goes first).
+    `borrow`: may its jobs take denoisers of other pools? "none", "idle" (idle ones, and keep them by their rank), or
+    "preemptible" (with a slot to spare; also busy ones, by their rank). A job that borrows preemptibly holds a worker's
+    own jobs up for half of their own time at most, all borrowers together, and is sent away otherwise.
     """
 
     name: str
@@ -76,9 +77,9 @@ class PoolConfig:
 
 
 def default_pools() -> tuple[PoolConfig, ...]:
-    """Half of the denoisers for jobs of less than 20 s, half for the others, each lent to the other while idle."""
+    """Half of the denoisers for jobs of less than 20 s, half for the others, each lent to the other."""
     return (
-        PoolConfig(name="interactive", max_estimate_s=20.0, long_job_s=20.0, borrow="idle"),
+        PoolConfig(name="interactive", max_estimate_s=20.0, long_job_s=20.0, borrow="preemptible"),
         PoolConfig(name="long", max_backlog_s=1800.0, short_job_s=20.0, long_job_s=600.0, borrow="preemptible"),
     )
 

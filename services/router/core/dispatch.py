@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from services.router.core.actions import Action, RequeueJob, StartTask, StopTask
 from services.router.core.book import Book
 from services.router.core.cohort import Cohort
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.fleet import BORROWED_S, Fleet
+from services.router.core.fleet import Fleet
 from services.router.core.job import Stage
 from services.router.core.lane import Lane
 from services.router.core.policy import POLICIES
 from services.router.core.record import JobRecord
 from services.router.core.task import Key, TaskRecord, TaskState
-from services.router.core.worker import WorkerRecord
+from services.router.core.worker import Place, WorkerRecord
+
+_LOOK_AT = 8
+"""Busy denoisers of a cohort at which a borrower looks."""
 
 _Pick = Callable[[JobRecord, TaskRecord], tuple[WorkerRecord, str] | None]
 
@@ -63,39 +67,39 @@ class Dispatch:
         """Give a ready task to a worker."""
         stage = record.task.stage
         finished: frozenset[int] = frozenset()
-        order, lent = job.key, False
+        lent = False
         attempt = job.attempt
         if stage is Stage.DENOISE:
-            finished, order, lent = self._aim(job, worker)
+            finished, lent = self._aim(job, worker)
             attempt = job.attempt
         elif stage is Stage.ENCODE:
             attempt += 1
         self._book.move(job, record, TaskState.RUNNING)
-        self._fleet.give(worker, record, order, lent)
-        return StartTask(record.task, worker.info.worker_id, order[0], attempt, finished, why, lent=lent)
+        if lent:
+            worker.hold_up(job.key, record.unrun_s)
+        self._fleet.give(worker, record, job.key, lent)
+        return StartTask(record.task, worker.info.worker_id, job.key[0], attempt, finished, why, lent=lent)
 
     def move(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord) -> StartTask:
         """Give a running denoise, whose call is being stopped, to another worker. It goes on from its checkpoint."""
         moved_from = record.worker_id
         self._fleet.take(record)
         share = record.share
-        finished, order, lent = self._aim(job, worker)
+        finished, lent = self._aim(job, worker)
         if record.share != share:
             record.fraction = 0.0  # it was of more outputs than are left
         self._book.reckon(job)
-        self._fleet.give(worker, record, order, lent)
+        self._fleet.give(worker, record, job.key, lent)
         why = f"idle, and it was paused on {moved_from}"
-        return StartTask(record.task, worker.worker_id, order[0], job.attempt, finished, why, moved_from, lent)
+        return StartTask(record.task, worker.worker_id, job.rank, job.attempt, finished, why, moved_from, lent)
 
-    def _aim(self, job: JobRecord, worker: WorkerRecord) -> tuple[frozenset[int], Key, bool]:
-        """A denoise is about to start: the outputs that it need not make, its place on the worker, if that is lent."""
+    def _aim(self, job: JobRecord, worker: WorkerRecord) -> tuple[frozenset[int], bool]:
+        """A denoise is about to start: the outputs that it need not make, and whether the worker is lent to it."""
         finished = job.covered
         job.attempt += 1
         job.targets = frozenset(range(job.request.output_count)) - finished
         job.denoise.share = len(job.targets) / job.request.output_count
-        if not self._lent_to(job, worker):
-            return finished, job.key, False
-        return finished, (job.rank + BORROWED_S, job.job_id, 0), True
+        return finished, self._lent_to(job, worker)
 
     def _lent_to(self, job: JobRecord, worker: WorkerRecord) -> bool:
         """Whether it is another pool's worker, which that may ask back. A job whose pool has none is at home on any."""
@@ -176,16 +180,34 @@ class Dispatch:
         return found and (found[0], f"idle, lent by pool {found[0].pool or 'none'}")
 
     def _overtaken(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
-        """Of busy denoisers all of whose jobs rank behind, that which has the most distant one: it can wait longest."""
+        """Of busy denoisers all of whose jobs rank behind, that which has the most distant one: it can wait longest.
+
+        On another pool's, if it may borrow busy ones, only where that pool's jobs have patience with it.
+        """
         if record.suspect:
             return None
         best: tuple[bool, Key, str] | None = None
-        for cohort in self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)):
+        own = self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+        for cohort in self._free(own):
             if cohort.roomy and job.key < cohort.roomy[-1][0]:
-                front, worker_id = cohort.roomy[-1]
-                choice = (job.request.model in cohort.kind.resident, front, worker_id)
+                choice = (job.request.model in cohort.kind.resident, *cohort.roomy[-1])
                 best = choice if best is None else max(best, choice)
+        if self._pools[job.pool].borrow == "preemptible":
+            for cohort in self._free(self._lent(job)):
+                place = None if cohort in own else self._patient(cohort, job, record)
+                if place is not None:
+                    choice = (job.request.model in cohort.kind.resident, *place)
+                    best = choice if best is None else max(best, choice)
         return best and (self._fleet.workers[best[2]], f"ahead of {best[1][1]}")
+
+    def _patient(self, cohort: Cohort, job: JobRecord, record: TaskRecord) -> Place | None:
+        """Of a cohort's last busy denoisers the first whose jobs rank behind and bear with the guest."""
+        for front, worker_id in islice(reversed(cohort.roomy), _LOOK_AT):
+            if not job.key < front:
+                return None
+            if self._fleet.workers[worker_id].patience_s >= record.unrun_s:
+                return (front, worker_id)
+        return None
 
     def _joined(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
         """Of its own denoisers that would compute its forwards together with others', that with the fewest of them.
@@ -204,7 +226,10 @@ class Dispatch:
         return (self._fleet.workers[min(places)[1]], "computed together with its like") if places else None
 
     def _reclaimed(self, started: list[Action], job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
-        """A denoiser of its own that could be overtaken but for the slot of a borrower, which is sent away."""
+        """A denoiser of its own where none of its pool ranks ahead, but a guest does or has the last slot.
+
+        Guests that rank ahead may stay if that is short work for the job to wait for; the others are sent away.
+        """
         if record.suspect:
             return None
         cohorts = self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model))
@@ -212,9 +237,20 @@ class Dispatch:
         if place is None or not job.key < place[0]:
             return None
         worker = self._fleet.workers[place[1]]
-        guest = max((each for each in worker.running.values() if each.lent), key=lambda each: each.order)
-        self._send_away(guest, started)
-        return worker, f"asked back from {guest.task.job_id}"
+        guests = worker.guests
+        ahead = [guest for guest in guests if guest.order < job.key]
+        ahead_s = sum(guest.unrun_s for guest in ahead)
+        sent = []
+        while ahead and ahead_s > record.patience_s:
+            sent.append(ahead.pop())
+            ahead_s -= sent[-1].unrun_s
+        if not sent and worker.full:
+            sent.append(guests[-1])
+        for guest in sent:
+            self._send_away(guest, started)
+        record.held_up_s += ahead_s
+        names = ", ".join(guest.task.job_id for guest in sent)
+        return worker, f"asked back from {names}" if names else f"after {ahead[0].task.job_id}, which is a guest"
 
     def _send_away(self, guest: TaskRecord, started: list[Action]) -> None:
         """Stop a borrower. It waits for another place, to go on from its checkpoint."""

@@ -17,9 +17,6 @@ _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
 _MAX_KEPT = 10_000
 
-BORROWED_S = 1e9
-"""What is added to the rank of a job on a worker that is another pool's: it runs behind all of that pool's own."""
-
 
 class Fleet:
     """Workers by id, and in cohorts. Who suits whom is worked out once and kept until the cohorts change.
@@ -96,7 +93,7 @@ class Fleet:
         """Note that a running denoise has another rank, or less or more to run."""
         worker = self.workers.get(record.worker_id)
         if worker is not None:
-            record.order = (rank + BORROWED_S if record.lent else rank, record.task.job_id, 0)
+            record.order = (rank, record.task.job_id, 0)
             self._due.add(record.task.stage)
             self._moved(worker)
 

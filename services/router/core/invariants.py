@@ -84,8 +84,8 @@ def _check_workers(book: Book, fleet: Fleet) -> None:
                 if worker.info.stage is Stage.DENOISE
                 else worker.load_s
             ), worker.worker_id
-            lends = worker.full and any(record.lent for record in worker.running.values())
-            assert (worker.lending_place is not None) == (lends and worker.info.stage is Stage.DENOISE)
+            lending_place = (worker.own_front, worker.worker_id) if worker.guests else None
+            assert worker.lending_place == lending_place, worker.worker_id
             assert worker.lending_place in (*cohort.lending, None)
         assert worker.company == (worker.joinable if worker.info.stage is Stage.DENOISE else frozenset())
         assert all(worker.worker_id in fleet.company[key] for key in worker.company), worker.worker_id

@@ -9,6 +9,9 @@ from services.router.core.job import Task
 Key = tuple[float, str, int]
 """Place in a queue, lower first: rank, job id, output index."""
 
+PATIENCE = 0.5
+"""The part of its own time for which, all in all, a job is held up by those to which its pool's workers are lent."""
+
 NOWHERE: Key = (inf, "", 0)
 
 
@@ -46,7 +49,8 @@ class TaskRecord:
     running when a worker died: it runs alone from then on, so that it takes no other job down with it.
 
     `order` is the place of a running denoise among those of its worker, the first of which has the device; `lent`: the
-    worker is another pool's. `merge_key` is the job's, of its denoise.
+    worker is another pool's; `held_up_s`: seconds for which such guests were let ahead of it on its own pool's worker.
+    `merge_key` is the job's, of its denoise.
     """
 
     task: Task
@@ -60,9 +64,15 @@ class TaskRecord:
     suspect: bool = False
     order: Key = NOWHERE
     lent: bool = False
+    held_up_s: float = 0.0
     merge_key: str = ""
 
     @property
     def unrun_s(self) -> float:
         """Estimated seconds still to run, ≥ 0."""
         return 0.0 if self.state is TaskState.DONE else self.seconds * self.share * (1.0 - self.fraction)
+
+    @property
+    def patience_s(self) -> float:
+        """For how many seconds more jobs of other pools may hold it up on a worker of its own pool."""
+        return PATIENCE * self.seconds * self.share - self.held_up_s

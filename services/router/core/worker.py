@@ -1,6 +1,7 @@
 """What the scheduler keeps of a worker."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from services.router.core.job import Task, WorkerInfo
@@ -56,6 +57,27 @@ class WorkerRecord:
     def lends(self) -> bool:
         """Whether a borrower has one of its slots."""
         return any(record.lent for record in self.running.values())
+
+    @property
+    def guests(self) -> list[TaskRecord]:
+        """What it runs for other pools, by rank."""
+        return sorted([record for record in self.running.values() if record.lent], key=lambda record: record.order)
+
+    @property
+    def own_front(self) -> Key:
+        """The place of the first of its own jobs; behind every other if it has none."""
+        return min([record.order for record in self.running.values() if not record.lent], default=NOWHERE)
+
+    @property
+    def patience_s(self) -> float:
+        """For how many seconds all of its own jobs would bear with a guest ahead of them."""
+        return min([record.patience_s for record in self.running.values() if not record.lent], default=inf)
+
+    def hold_up(self, key: Key, seconds: float) -> None:
+        """Note that its own jobs behind the place wait so long for a guest."""
+        for record in self.running.values():
+            if not record.lent and key < record.order:
+                record.held_up_s += seconds
 
     @property
     def joinable(self) -> frozenset[str]:
