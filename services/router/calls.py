@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from services.router.config import RouterConfig
 from services.router.core.actions import StartTask
-from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed
+from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed, TaskSaved
 from services.router.core.job import Stage, Task
 from services.router.failures import Blow, judge
 from services.router.fleet import Fleet, KnownWorker
@@ -216,6 +216,8 @@ class StageCalls:
                     case "checkpoint":
                         record.checkpoint.CopyFrom(response.checkpoint)
                         call.recorder.save()
+                        saved = response.checkpoint
+                        self._report(call, TaskSaved(call.task, saved.output_index, saved.step))
                     case "restart_only":
                         call.recorder.write(call.event(restart_only=response.restart_only))
                     case "paused":

@@ -13,6 +13,7 @@ from services.router.core.events import (
     TaskFailed,
     TaskFinished,
     TaskProgressed,
+    TaskSaved,
     Ticked,
     WorkerLost,
     WorkerSeen,
@@ -101,6 +102,38 @@ def test_three_deaths_under_a_job_end_it() -> None:
     assert isinstance(finish, FinishJob)
     assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
     assert "worker n was lost" in finish.blame
+
+
+def test_a_job_that_gets_further_survives_any_number_of_deaths() -> None:
+    story = denoising("a")
+    for death in range(1, 20):
+        story.at(float(death), TaskSaved(denoise("a"), 0, death))
+        story.at(float(death), WorkerLost("n"), RequeueJob("a", death, "WORKER_LOST"))
+        story.at(float(death), WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+
+
+def test_a_job_that_gets_no_further_than_before_dies_of_its_workers_deaths() -> None:
+    story = denoising("a")
+    for death in (1, 2):
+        story.at(float(death), TaskSaved(denoise("a"), 0, 3))
+        story.at(float(death), WorkerLost("n"), RequeueJob("a", death, "WORKER_LOST"))
+        story.at(float(death), WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+    story.at(3.0, TaskSaved(denoise("a"), 0, 2))
+    (finish,) = story.tell(3.0, WorkerLost("n"))
+    assert isinstance(finish, FinishJob)
+    assert finish.reason == "TOO_MANY_ATTEMPTS"
+
+
+def test_a_suspect_that_gets_further_has_company_again() -> None:
+    roomy = worker("n", Stage.DENOISE, slots=2)
+    story = Story(CONFIG, TRIO[0], roomy, TRIO[2])
+    for job_id, seconds in (("b", 1.0), ("a", 10.0)):
+        story.tell(0.0, JobSubmitted(request(job_id, seconds)))
+    story.tell(0.0, TaskFinished(encode("a"), 0.0))
+    story.at(1.0, WorkerLost("n"), RequeueJob("a", 1, "WORKER_LOST"))
+    story.at(1.0, WorkerSeen(roomy), start(denoise("a"), "n"))
+    story.at(1.5, TaskFinished(encode("b"), 0.0))
+    story.at(2.0, TaskSaved(denoise("a"), 0, 1), start(denoise("b"), "n"))
 
 
 def test_a_job_that_kills_its_worker_takes_no_other_with_it() -> None:

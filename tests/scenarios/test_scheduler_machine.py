@@ -21,6 +21,7 @@ from services.router.core.events import (
     TaskFailed,
     TaskFinished,
     TaskProgressed,
+    TaskSaved,
     Ticked,
     WorkerLost,
     WorkerSeen,
@@ -138,6 +139,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.driver.send(TaskProgressed(self.pick(data, self.driver.running()), fraction)) == []
 
     @precondition(lambda self: self.driver.running(Stage.DENOISE))
+    @rule(data=st.data(), step=st.integers(1, 3))
+    def save(self, data: st.DataObject, step: int) -> None:
+        self.driver.send(TaskSaved(self.pick(data, self.driver.running(Stage.DENOISE)), 0, step))
+
+    @precondition(lambda self: self.driver.running(Stage.DENOISE))
     @rule(data=st.data())
     def latents(self, data: st.DataObject) -> None:
         task = self.pick(data, self.driver.running(Stage.DENOISE))
@@ -221,7 +227,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         task = Task(data.draw(st.sampled_from(sorted(self.driver.jobs))), stage, 0)
         if task not in self.driver.calls:
             failed = TaskFailed(task, "STAGE_FAILED", "", retryable=False, counts=True)
-            late: list[Event] = [TaskProgressed(task, 1.0), TaskFinished(task, 1.0), failed, ResultGone(task)]
+            late: list[Event] = [
+                TaskProgressed(task, 1.0),
+                TaskSaved(task, 0, 1),
+                TaskFinished(task, 1.0),
+                failed,
+                ResultGone(task),
+            ]
             for event in late:
                 assert self.driver.send(event) == []
 

@@ -90,9 +90,10 @@ class SchedulerConfig:
 
     `kappa` is the stretch (delay over own time) that a job may be asked to bear. `max_queued_jobs` and
     `max_jobs_per_tenant` count accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool,
-    model and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count, and
-    put back `max_setbacks` times if they do not; `max_reruns` results of a job that were lost are made again. Back-off
-    is `backoff_s`, doubled each time up to `max_backoff_s`.
+    model and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count
+    (anew from each checkpoint that is further than those before), and put back `max_setbacks` times if they do not;
+    `max_reruns` results of a job that were lost are made again. Back-off is `backoff_s`, doubled each time up to
+    `max_backoff_s`.
 
     A paused job moves to a denoiser that has been idle for `move_cost_s`: what it does again since its last checkpoint,
     and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each

@@ -76,6 +76,15 @@ class TaskProgressed:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSaved:
+    """Another try of the denoise would go on from here: `step` steps of this output, all of those before it."""
+
+    task: Task
+    output_index: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class LatentsReady:
     """The denoise task goes on, but one output's latents are durable: its decode may start."""
 
@@ -139,6 +148,7 @@ Event = (
     | WorkerSeen
     | WorkerLost
     | TaskProgressed
+    | TaskSaved
     | LatentsReady
     | TaskFinished
     | TaskFailed

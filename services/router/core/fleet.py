@@ -107,6 +107,14 @@ class Fleet:
         if worker.cohort is not None and worker.pace.step != before:
             self._reckon(worker.cohort)
 
+    def acquit(self, record: TaskRecord) -> None:
+        """Note that a running suspect is none any more: others may join it."""
+        record.suspect = False
+        worker = self.workers.get(record.worker_id)
+        if worker is not None:
+            self._due.add(record.task.stage)
+            self._moved(worker)
+
     def progressed(self, record: TaskRecord) -> None:
         """Note that a running task has less to run."""
         worker = self.workers.get(record.worker_id)

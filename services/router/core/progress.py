@@ -56,6 +56,16 @@ class Progress:
             job.latents |= {output_index}
             self._ready_decodes(job)
 
+    def save(self, record: TaskRecord, place: tuple[int, int]) -> None:
+        """The denoise got so far. Tries that were lost before have not kept it from that: they count no more.
+
+        Each such place is further than all before, so a job that takes its workers down is still tried so often only.
+        """
+        if place > record.saved:
+            record.saved, record.failures = place, 0
+            if record.suspect:
+                self._fleet.acquit(record)
+
     def fail(self, job: JobRecord, record: TaskRecord, event: TaskFailed, now: float) -> list[Action]:
         """The task ended without a result: it is tried again, at once or after a while, unless in vain."""
         self._fleet.take(record)

@@ -17,6 +17,7 @@ from services.router.core.events import (
     TaskFailed,
     TaskFinished,
     TaskProgressed,
+    TaskSaved,
     Ticked,
     WorkerLost,
     WorkerSeen,
@@ -100,7 +101,7 @@ class Scheduler:
 
     def _apply(self, event: Event) -> list[Action]:
         match event:
-            case TaskProgressed() | TaskFinished() | TaskFailed() | ResultGone():
+            case TaskProgressed() | TaskSaved() | TaskFinished() | TaskFailed() | ResultGone():
                 found = self._running(event.task)
                 return self._report(event, *found) if found else []
             case JobSubmitted(request, encoded):
@@ -147,13 +148,19 @@ class Scheduler:
         job.reruns = min(job.reruns, self.config.max_reruns)
 
     def _report(
-        self, event: TaskProgressed | TaskFinished | TaskFailed | ResultGone, job: JobRecord, record: TaskRecord
+        self,
+        event: TaskProgressed | TaskSaved | TaskFinished | TaskFailed | ResultGone,
+        job: JobRecord,
+        record: TaskRecord,
     ) -> list[Action]:
         match event:
             case TaskProgressed():
                 record.fraction = max(record.fraction, min(1.0, event.fraction))
                 self._book.reckon(job)
                 self._fleet.progressed(record)
+                return []
+            case TaskSaved(_, output_index, step):
+                self._progress.save(record, (output_index, step))
                 return []
             case TaskFinished(_, seconds):
                 if job.attempt <= 1:  # a later attempt may have gone on from a checkpoint
