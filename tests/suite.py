@@ -35,11 +35,6 @@ class RunningSuite:
         return self._suite.address
 
     @property
-    def exchange_url(self) -> str:
-        """URL of NATS."""
-        return self._suite.exchange_url
-
-    @property
     def exchange(self) -> ExchangeConfig:
         """A way to NATS with the router's rights."""
         return self._suite.exchange

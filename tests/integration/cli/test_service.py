@@ -16,6 +16,7 @@ from triptych.supervisor.config import CommandLines, SuiteConfig
 from triptych.supervisor.process import LAUNCHER, Process
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, ServiceReadiness
+from triptych.supervisor.secrets import Secrets
 from triptych.supervisor.suite import Suite, SuiteError
 
 QUICK = RestartPolicy(first_pause_s=0.05, max_pause_s=0.2)
@@ -58,7 +59,9 @@ async def nats(tmp_path: Path) -> AsyncIterator[Nats]:
     """Makes services that are nats-servers; stops them."""
     made: list[Service] = []
     (tmp_path / "models.toml").touch()
-    commands = CommandLines(SuiteConfig(tmp_path, tmp_path / "models.toml"), tmp_path, tmp_path / "store")
+    secrets = Secrets(tmp_path / "secrets")
+    secrets.make()
+    commands = CommandLines(SuiteConfig(tmp_path, tmp_path / "models.toml"), tmp_path, tmp_path / "store", secrets)
 
     def make(policy: RestartPolicy) -> Service:
         log = ProcessLog(tmp_path / "nats.log")

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.whole.jobs import events_of, job
 from tests.suite import RunningSuite
 from triptych.client import Client
-from triptych.exchange import Exchange, ExchangeConfig
+from triptych.exchange import Exchange
 from triptych.v1.worker_pb2 import WorkerHeartbeat
 
 SIDES = (64, 192)
@@ -38,7 +38,7 @@ async def test_after_some_jobs_estimates_are_near_what_jobs_take(client: Client)
 
 
 async def test_a_denoiser_tells_what_it_measured_and_counted(tiny_suite: RunningSuite) -> None:
-    async with Exchange(ExchangeConfig(url=tiny_suite.exchange_url)) as exchange:
+    async with Exchange(tiny_suite.exchange) as exchange:
         heard = await exchange.control.subscribe("triptych.v1.heartbeat.denoise.*")
         beat = WorkerHeartbeat.FromString((await heard.next_msg(timeout=10)).data)
     assert beat.device_tflops > 0
