@@ -16,6 +16,8 @@ from transformers import (
 )
 
 SIDE = 256
+DOUBLE_BLOCKS, SINGLE_BLOCKS = 2, 6
+BLOCKS = DOUBLE_BLOCKS + SINGLE_BLOCKS
 SHAPES = Path(__file__).parents[1] / "models" / "shapes" / "checkpoint"
 
 
@@ -76,8 +78,8 @@ def _pipeline(folder: Path) -> FluxPipeline:
         transformer=FluxTransformer2DModel(
             patch_size=1,
             in_channels=16,
-            num_layers=2,
-            num_single_layers=6,
+            num_layers=DOUBLE_BLOCKS,
+            num_single_layers=SINGLE_BLOCKS,
             attention_head_dim=64,
             num_attention_heads=6,
             joint_attention_dim=32,
