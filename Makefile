@@ -6,7 +6,7 @@ SITE = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("pur
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I protos -I $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test check lint protos bench soak compose-test
+.PHONY: help setup demo up down test check lint protos bench bench-mixed soak compose-test
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,9 @@ protos: setup ## generate triptych/v1 from protos/
 
 bench: setup ## run every benchmark and print JSON
 	for name in exchange overhead preemption cancel merge preview; do $(BIN)/python -m bench.$$name --json || exit 1; done
+
+bench-mixed: setup ## short and long jobs under two policies, a quarter of an hour; print JSON
+	$(BIN)/python -m bench.mixed_load --json
 
 soak: setup ## 2,000 short jobs with cancels, failures and preemptions; print JSON
 	$(BIN)/python -m bench.soak --json

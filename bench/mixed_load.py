@@ -8,8 +8,9 @@ much longer than usual a short job alone takes one time in twenty.
 
 `p99_gain`: how many times smaller the 99th percentile of the short jobs' delay is under stretch; 95% of a bootstrap lie
 from `p99_gain_low` to `p99_gain_high`. `sim_error`: by how much of the measured mean delay the simulator is off, given
-the same arrivals and what jobs take alone: the mean over both policies and both kinds. `slowdown`: the device seconds
-of a job among others, beside those of one alone: what else the machine did meanwhile.
+the same arrivals and what jobs take alone: the mean over both policies and both kinds; `sim_error_as_run`: given also
+how fast the device worked for each job. `slowdown`: the device seconds of a job among others, beside those of one
+alone; it tells what else the machine did meanwhile.
 
     python -m bench.mixed_load --json
 """

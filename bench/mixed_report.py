@@ -1,6 +1,7 @@
 """What both arms of a mixed load say: delays as measured and as simulated."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, median
 
 from bench.arrivals import KINDS, LONG, SHORT
@@ -14,6 +15,7 @@ from services.router.simulate.workload import SimulatedJob
 BEFORE: PolicyName = "fcfs"
 AFTER: PolicyName = "stretch"
 Table = dict[str, dict[str, float]]
+Delays = Mapping[PolicyName, Mapping[str, Sequence[float]]]
 
 
 class MixedReport:
@@ -35,11 +37,9 @@ class MixedReport:
     def figures(self, seed: int) -> dict[str, object]:
         """All of them, as JSON takes them."""
         measured = {policy: self._measured(policy) for policy in self._passages}
-        simulated = {policy: self._simulated(policy) for policy in self._passages}
-        errors = {
-            policy: {kind: relative_error(mean(simulated[policy][kind]), mean(delays[kind])) for kind in KINDS}
-            for policy, delays in measured.items()
-        }
+        simulated = {policy: self._simulated(policy, self._workload) for policy in self._passages}
+        as_run = {policy: self._simulated(policy, self._as_run(policy)) for policy in self._passages}
+        errors, errors_as_run = _errors(simulated, measured), _errors(as_run, measured)
         before_s, after_s = measured[BEFORE][SHORT], measured[AFTER][SHORT]
         low, high = gain_interval(before_s, after_s, seed)
         return {
@@ -47,8 +47,10 @@ class MixedReport:
             "p99_gain_low": round(low, 1),
             "p99_gain_high": round(high, 1),
             "bootstrap": {"resamples": RESAMPLES, "run_length": RUN_LENGTH, "seed": seed},
-            "sim_error": round(mean(error for row in errors.values() for error in row.values()), 3),
+            "sim_error": round(_mean(errors), 3),
             "sim_errors": _rounded(errors),
+            "sim_error_as_run": round(_mean(errors_as_run), 3),
+            "sim_errors_as_run": _rounded(errors_as_run),
             "resolution_s": round(self._resolution_s, 4),
             "below_resolution": {policy: self._below_resolution(policy) for policy in self._passages},
             "mean_delay_s": _table(measured, mean),
@@ -89,10 +91,17 @@ class MixedReport:
     def _measured(self, policy: PolicyName) -> dict[str, list[float]]:
         return self._by_kind(self._delays(policy))
 
-    def _simulated(self, policy: PolicyName) -> dict[str, list[float]]:
-        """What the simulator makes of the same jobs, with one worker a stage, as here."""
-        run = simulate(self._workload, PolicySettings(policy), FleetSettings(workers=1, block_s=self._block_s))
-        return self._by_kind([(outcome.job.kind, outcome.delay_s) for outcome in run.outcomes])
+    def _simulated(self, policy: PolicyName, jobs: Sequence[SimulatedJob]) -> dict[str, list[float]]:
+        """What the simulator makes of the jobs with one worker a stage: delays beyond what they take alone."""
+        run = simulate(jobs, PolicySettings(policy), FleetSettings(workers=1, block_s=self._block_s))
+        pairs = zip(self._workload, run.outcomes, strict=True)
+        return self._by_kind([(job.kind, outcome.latency_s - job.service_s) for job, outcome in pairs])
+
+    def _as_run(self, policy: PolicyName) -> list[SimulatedJob]:
+        """The same jobs, the denoise of each as much longer or shorter as the device's work for it was."""
+        usual_s = {kind: _device_s(solo.passages) for kind, solo in self._alone.items()}
+        pairs = zip(self._workload, self._passages[policy], strict=True)
+        return [_slower(job, passage.device_s / usual_s[job.kind]) for job, passage in pairs]
 
     def _by_kind(self, delays: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
         return {
@@ -106,13 +115,33 @@ class MixedReport:
         """Device seconds of a job among others, beside those of one alone."""
         pairs = list(zip(self._workload, self._passages[policy], strict=True))
         return {
-            kind: median(passage.device_s for job, passage in pairs if job.kind == kind)
-            / median(passage.device_s for passage in self._alone[kind].passages)
-            for kind in KINDS
+            kind: _device_s([passage for job, passage in pairs if job.kind == kind]) / _device_s(solo.passages)
+            for kind, solo in self._alone.items()
         }
 
 
-def _table(delays: Mapping[str, Mapping[str, Sequence[float]]], figure: Callable[[Sequence[float]], float]) -> Table:
+def _device_s(passages: Sequence[Passage]) -> float:
+    """The median of what the denoiser's device worked."""
+    return median(passage.device_s for passage in passages)
+
+
+def _slower(job: SimulatedJob, times: float) -> SimulatedJob:
+    return replace(job, seconds=replace(job.seconds, denoise_s=job.seconds.denoise_s * times))
+
+
+def _errors(foretold: Delays, measured: Delays) -> Table:
+    """Of the mean delays."""
+    return {
+        policy: {kind: relative_error(mean(foretold[policy][kind]), mean(row[kind])) for kind in KINDS}
+        for policy, row in measured.items()
+    }
+
+
+def _mean(table: Table) -> float:
+    return mean(value for row in table.values() for value in row.values())
+
+
+def _table(delays: Delays, figure: Callable[[Sequence[float]], float]) -> Table:
     return {policy: {kind: round(figure(row[kind]), 4) for kind in KINDS} for policy, row in delays.items()}
 
 
