@@ -19,7 +19,7 @@ from triptych.client import Client
 from triptych.supervisor import Suite, SuiteConfig
 from triptych.v1.job_pb2 import JobSpec
 
-SHORT_STEPS = 6
+SHORT_STEPS = 5
 WARM_UP = {SHORT: 5, LONG: 1}
 ALONE = {SHORT: 15, LONG: 2}
 # What a step of the long job takes is told from jobs of so many.
