@@ -111,18 +111,22 @@ class Book:
         assert job.lane is not None
         job.booked = unrun
         job.lane.ledger.put(job.key, unrun)
-        self.tenants[job.request.tenant].reckon(job, sum(unrun))
+        self.tenants[job.request.tenant].reckon(job, unrun)
 
     def _enter(self, lane: Lane, job: JobRecord, record: TaskRecord) -> None:
-        lane.enter(job, record)
-        stage = record.task.stage
-        if record.state is TaskState.READY:
-            self.ready[stage] += 1
-            self._due.add(stage)
+        stage, state = record.task.stage, record.state
         if stage is Stage.DENOISE:
             self._due.add(Stage.ENCODE)  # others may have come nearer to their turn
+        elif state is not TaskState.READY:
+            return  # nobody waits for it
+        lane.enter(job, record)
+        if state is TaskState.READY:
+            self.ready[stage] += 1
+            self._due.add(stage)
 
     def _leave(self, lane: Lane, job: JobRecord, record: TaskRecord) -> None:
-        lane.leave(job, record)
-        if record.state is TaskState.READY:
-            self.ready[record.task.stage] -= 1
+        stage, state = record.task.stage, record.state
+        if stage is Stage.DENOISE or state is TaskState.READY:
+            lane.leave(job, record)
+        if state is TaskState.READY:
+            self.ready[stage] -= 1

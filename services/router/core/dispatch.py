@@ -123,11 +123,7 @@ class Dispatch:
 
     def _fill(self, stage: Stage, pick: _Pick, started: list[Action]) -> None:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
-        heads = [
-            (lane.startable[stage].first, lane)
-            for lane in self._book.lanes.values()
-            if lane.startable[stage] and self._may_start(lane, stage)
-        ]
+        heads = [(lane.startable[stage].first, lane) for lane in self._book.lanes.values() if lane.startable[stage]]
         if not heads:
             return
         self._reserved.clear()
@@ -266,8 +262,12 @@ class Dispatch:
 
     def _idle(self, job: JobRecord, cohorts: Iterable[Cohort]) -> tuple[WorkerRecord, str] | None:
         model = job.request.model
-        places = [(model not in cohort.kind.resident, *cohort.idle[0]) for cohort in cohorts if cohort.idle]
-        return (self._fleet.workers[min(places)[2]], "idle") if places else None
+        best: tuple[bool, Place] | None = None
+        for cohort in cohorts:
+            if cohort.idle:
+                choice = (model not in cohort.kind.resident, cohort.idle[0])
+                best = choice if best is None else min(best, choice)
+        return (self._fleet.workers[best[1][1]], "idle") if best else None
 
 
 def _task(job: JobRecord, stage: Stage, output_index: int) -> TaskRecord:

@@ -194,7 +194,8 @@ class Fleet:
         if worker.cohort is not None:
             worker.cohort.shelve(worker)
         if worker.info.stage is Stage.DENOISE:
-            self._keep_company(worker, worker.joinable)
+            if worker.info.merge_keys or worker.company:
+                self._keep_company(worker, worker.joinable)
             if len(worker.running) > 1:
                 self.crowded[worker.info.worker_id] = worker
                 self.stirred = True

@@ -37,10 +37,10 @@ class Lane:
         if state is TaskState.READY:
             self.startable[stage].add(_place(job, record))
         if stage is Stage.DENOISE:
-            if job.queued:
-                self.queued.add(job.key)
-            elif state is TaskState.RUNNING:
+            if state is TaskState.RUNNING:
                 self.denoising += 1
+            elif state is not TaskState.DONE:
+                self.queued.add(job.key)
 
     def leave(self, job: JobRecord, record: TaskRecord) -> None:
         """Count the task out, before its state changes."""
@@ -48,10 +48,10 @@ class Lane:
         if state is TaskState.READY:
             self.startable[stage].remove(_place(job, record))
         if stage is Stage.DENOISE:
-            if job.queued:
-                self.queued.remove(job.key)
-            elif state is TaskState.RUNNING:
+            if state is TaskState.RUNNING:
                 self.denoising -= 1
+            elif state is not TaskState.DONE:
+                self.queued.remove(job.key)
 
 
 def _place(job: JobRecord, record: TaskRecord) -> Key:

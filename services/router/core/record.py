@@ -62,6 +62,8 @@ class JobRecord:
     @property
     def covered(self) -> frozenset[int]:
         """Outputs that need no denoising: their latents or their pixels are durable."""
+        if not self.decodes:
+            return self.latents
         decoded = [index for index, decode in enumerate(self.decodes) if decode.state is TaskState.DONE]
         return self.latents.union(decoded) if decoded else self.latents
 

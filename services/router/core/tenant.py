@@ -2,7 +2,7 @@
 
 from services.router.core.ledger import Ledger
 from services.router.core.peers import PeerKey, Peers, peer_key
-from services.router.core.record import JobRecord
+from services.router.core.record import JobRecord, Seconds
 
 
 class Tenant:
@@ -25,10 +25,10 @@ class Tenant:
                 peers = self.peers[key] = Peers()
             peers.add(job.request.seconds.total_s, job.rank)
 
-    def reckon(self, job: JobRecord, unrun_s: float) -> None:
+    def reckon(self, job: JobRecord, unrun: Seconds) -> None:
         """Write the job's unrun seconds anew."""
         if self._fair:
-            self.ledger.put(job.key, (unrun_s,))
+            self.ledger.put(job.key, (sum(unrun),))
 
     def remove(self, job: JobRecord) -> None:
         self.job_count -= 1
