@@ -6,7 +6,7 @@ SITE = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("pur
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I protos -I $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test check lint protos bench bench-mixed soak compose-test
+.PHONY: help setup demo up down test check lint protos bench bench-mixed chaos netfaults soak crowd short-jobs compose-test
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,8 +53,20 @@ bench: setup ## run every benchmark and print JSON
 bench-mixed: setup ## short and long jobs under two policies, a quarter of an hour; print JSON
 	$(BIN)/python -m bench.mixed_load --json
 
-soak: setup ## 2,000 short jobs with cancels, failures and preemptions; print JSON
+chaos: setup ## 20 min of killed, frozen and drained processes under load: nothing accepted is lost (docs/testing.md)
+	$(BIN)/python -m bench.chaos --json
+
+netfaults: setup ## 10 min of cut, slow and lossy links between hosts of their own (root)
+	$(BIN)/python -m bench.netfaults --json
+
+soak: setup ## 30 min of steady work: no memory, thread, descriptor or stream grows
 	$(BIN)/python -m bench.soak --json
+
+crowd: setup ## 1,000 watchers and 200 submitters at once
+	$(BIN)/python -m bench.crowd --json
+
+short-jobs: setup ## 2,000 short jobs with cancels, failures and preemptions on one denoiser
+	$(BIN)/python -m bench.short_jobs --json
 
 compose-test: ## build the images, run the compose file, make a picture through it
 	bash tests/compose/run.sh

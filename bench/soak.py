@@ -1,243 +1,132 @@
-"""Short jobs, many at once, with ranks that change, cancels and failures: nobody hangs, nothing grows or is wrong.
+"""Nothing grows: memory, threads and descriptors of every process, and what lies in JetStream, under steady work.
 
-Every finished job is compared with the same job alone: reproducible ones bit for bit, those that may be merged to
-rounding. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more after the last job
-than after a quarter of them. `wrong`, `hung` and `threads_more` are to be 0.
+Customers do all that they do in bench.chaos, and nothing is struck. What is stored expires after a minute or two, so
+that after the warm-up the streams hold as much as before. Each figure's slope (Theil and Sen) over the rest of the time
+is compared with what is tolerated: per hour 24 MB of memory, 1 thread, 4 descriptors; of a stream once its usual bytes
+and messages, 0 consumers. A short run tells little: a slope of ten minutes is read as one of an hour. Exits with 1 if
+something grows, or a job went wrong.
 
-    python -m bench.soak --json
+    python -m bench.soak --json --minutes 30
 """
 
 import argparse
 import asyncio
-import gc
 import json
-import random
-import tempfile
+import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import grpc
-import psutil
-import torch
+from bench.trial.scene import scene_folder, suite_config
+from bench.trial.trend import Tolerance, Trend, trend
+from bench.trial.trial import Trial
+from bench.trial.vitals import Vitals, process_vitals, stream_vitals
+from triptych.exchange import Exchange, ExchangeConfig
+from triptych.supervisor import Suite
 
-from bench.denoiser import BenchDenoiser, bench_denoiser
-from services.denoiser.denoise_work import LATENTS
-from services.stage.device_memory import allocated_on
-from services.stage.tensors import from_bundle, to_bundle
-from tests.tiny_checkpoints import make_tiny_checkpoints
-from triptych.v1.encoder_service_pb2 import StageCall
-from triptych.v1.job_pb2 import Conditioning, JobSpec
-
-JOBS, AT_ONCE, SEEDS = 2_000, 8, 3
-# A cancelled call's place is free when the denoiser has noticed.
-PLACES = 2 * AT_ONCE
-MODELS = ("flux", "sd3")
-CPU = torch.device("cpu")
-HANGS_S = 60.0
-TOLERANCE = 1e-3
+TOLERANCES = {
+    "rss_mb": Tolerance(24.0),
+    "threads": Tolerance(1.0),
+    "descriptors": Tolerance(4.0),
+    "mb": Tolerance(1.0, share=1.0),
+    "messages": Tolerance(50.0, share=1.0),
+    "consumers": Tolerance(0.0),
+}
+SETTLE_S = 120.0
+# So that all that is stored has come and gone several times.
+TTLS = {"conditioning": 90, "conditioning_index": 60, "latents": 60, "outputs": 60, "events": 90, "jobs": 90}
+EXCHANGE = [word for name, ttl_s in TTLS.items() for word in (f"--exchange.{name}_ttl_s", str(ttl_s))]
+FLAGS = dict.fromkeys(("encoder", "denoiser", "decoder"), EXCHANGE)
+FLAGS["router"] = [*EXCHANGE, "--ended_jobs_s", "60"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A job and its fate. `cancel_after`: so many of its events; None lets it be. `later_rank`: after its first one."""
+class Options:
+    """`warm_up`: the share of the time that counts for nothing."""
 
-    model: str
-    seed: int
-    step_count: int
-    rank: float
-    reproducible: bool
-    fails: bool
-    cancel_after: int | None
-    later_rank: float | None = None
-
-    @property
-    def result(self) -> tuple[str, int, int]:
-        """What its latents depend on."""
-        return (self.model, self.seed, self.step_count)
+    minutes: float = 30.0
+    warm_up: float = 0.35
+    every_s: float = 5.0
+    seed: int = 1
+    customers: int = 4
+    long_customers: int = 1
+    long_steps: int = 200
 
 
-@dataclass
-class Tally:
-    """What came of the jobs."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    wrong: list[Plan] = field(default_factory=list)
-    largest_difference: float = 0.0
-    merged_forwards: int = 0
-    forwards: int = 0
-
-
-def make_plans(count: int, seed: int) -> list[Plan]:
-    """So many jobs, the same ones for the same seed."""
-    rng = random.Random(seed)
-    return [
-        Plan(
-            model=rng.choice(MODELS),
-            seed=rng.randrange(SEEDS),
-            step_count=rng.randint(2, 6),
-            rank=float(rng.randint(0, 20)),
-            reproducible=rng.random() < 0.4,
-            fails=rng.random() < 0.05,
-            cancel_after=rng.randint(0, 5) if rng.random() < 0.2 else None,
-            later_rank=float(rng.randint(0, 20)) if rng.random() < 0.3 else None,
+async def soak(folder: Path, options: Options) -> dict[str, object]:
+    """Run it; the figures."""
+    samples: list[tuple[float, Vitals]] = []
+    async with Suite(suite_config(folder, denoisers=1, more=FLAGS)) as suite:
+        trial = Trial(
+            suite.address,
+            suite.exchange_url,
+            seed=options.seed,
+            customers=options.customers,
+            long_customers=options.long_customers,
+            long_steps=options.long_steps,
+            forgets=True,
         )
-        for _ in range(count)
-    ]
-
-
-class Soak:
-    """Runs plans against one denoiser."""
-
-    def __init__(self, bench: BenchDenoiser) -> None:
-        self.tally = Tally()
-        self._bench = bench
-        self._alone: dict[tuple[str, int, int], torch.Tensor] = {}
-        # With it a job has no finite latents, which is seen when it has run to its end.
-        self._broken: dict[str, list[Conditioning]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
-
-    async def learn(self, plans: list[Plan]) -> None:
-        """Make every job that there is once, alone; and what makes a job fail."""
-        for model in MODELS:
-            self._broken[model] = [await self._break(entry) for entry in self._bench.encoded[model]]
-        for plan in plans:
-            if plan.result not in self._alone:
-                latents = await self._latents(Plan(*plan.result, 0.0, True, False, None))
-                assert latents is not None
-                self._alone[plan.result] = latents
-
-    async def run(self, plans: list[Plan]) -> None:
-        await asyncio.gather(*(self._run(plan) for plan in plans))
-
-    async def _run(self, plan: Plan) -> None:
-        async with self._slots:
-            try:
-                latents = await asyncio.wait_for(self._latents(plan), HANGS_S)
-            except TimeoutError:
-                self.tally.outcomes["hung"] += 1
-                return
-            except grpc.aio.AioRpcError as error:
-                self.tally.outcomes["failed" if plan.fails else f"failed: {error.details()}"] += 1
-                return
-            if latents is None:
-                self.tally.outcomes["cancelled"] += 1
-                return
-            self.tally.outcomes["finished"] += 1
-            self._compare(plan, latents)
-
-    def _compare(self, plan: Plan, latents: torch.Tensor) -> None:
-        alone = self._alone[plan.result]
-        difference = float((latents - alone).abs().max())
-        self.tally.largest_difference = max(self.tally.largest_difference, difference)
-        if plan.fails or not difference <= (0.0 if plan.reproducible else TOLERANCE * float(alone.abs().max())):
-            self.tally.wrong.append(plan)
-
-    async def _break(self, entry: Conditioning) -> Conditioning:
-        exchange = self._bench.host.exchange
-        values = from_bundle(await exchange.get(entry.data), CPU)
-        broken = {name: (_not_a_number(value), kind) for name, (value, kind) in values.items()}
-        return Conditioning(
-            block=entry.block, key=entry.key, data=await exchange.put("conditioning", to_bundle(broken))
-        )
-
-    async def _latents(self, plan: Plan) -> torch.Tensor | None:
-        """Its latents; None if it was cancelled. Raises what the call raises."""
-        made: torch.Tensor | None = None
-        events = 0
-        conditioning = self._broken[plan.model] if plan.fails else None
-        call = self._bench.call(plan.rank)
-        stream = self._bench.denoise(self._spec(plan), plan.rank, conditioning, call)
-        async for event in stream:
-            if events == plan.cancel_after:
-                stream.cancel()
-                return None
-            events += 1
-            if events == 1 and plan.later_rank is not None:
-                await self._rerank(call, plan.later_rank)
-            if event.HasField("latents"):
-                values = from_bundle(await self._bench.host.exchange.get(event.latents.data), CPU)
-                await self._bench.host.exchange.delete(event.latents.data)
-                made = values[LATENTS][0]
-            for each in event.finished.measurements:
-                self.tally.forwards += each.call_count
-                self.tally.merged_forwards += each.call_count if each.merged_batch_size else 0
-        return made
-
-    async def _rerank(self, call: StageCall, rank: float) -> None:
-        try:
-            await self._bench.rerank(call, rank)
-            self.tally.outcomes["reranked"] += 1
-        except grpc.aio.AioRpcError as error:
-            if error.code() != grpc.StatusCode.NOT_FOUND:  # it was over already
-                raise
-
-    def _spec(self, plan: Plan) -> JobSpec:
-        spec = self._bench.spec(plan.model, plan.step_count, plan.seed)
-        spec.width = spec.height = 64
-        spec.reproducible = plan.reproducible
-        return spec
-
-
-async def soak(bench: BenchDenoiser, job_count: int, seed: int) -> dict[str, object]:
-    """Run so many jobs, a quarter of them for warm-up; what came of them."""
-    plans = make_plans(job_count, seed)
-    runner = Soak(bench)
-    began = time.perf_counter()
-    await runner.learn(plans)
-    await runner.run(plans[: job_count // 4])
-    process = psutil.Process()
-    held, threads = _held_bytes(), process.num_threads()
-    await runner.run(plans[job_count // 4 :])
-    tally = runner.tally
+        await trial.prepare()
+        async with trial.open(SETTLE_S), Exchange(ExchangeConfig(url=suite.exchange_url)) as exchange:
+            began = time.monotonic()
+            while time.monotonic() - began < options.minutes * 60:
+                vitals = process_vitals({name: service.pid for name, service in suite.processes.items()})
+                samples.append((time.monotonic() - began, vitals | await stream_vitals(exchange)))
+                await asyncio.sleep(options.every_s)
+    warm = [sample for sample in samples if sample[0] >= options.warm_up * options.minutes * 60]
+    trends = trends_of(warm)
+    growing = [name for name, each in trends.items() if not each.flat]
     return {
         "benchmark": "soak",
-        "jobs": job_count,
-        "seconds": round(time.perf_counter() - began, 1),
-        "outcomes": dict(tally.outcomes),
-        "hung": tally.outcomes["hung"],
-        "wrong": len(tally.wrong),
-        "largest_difference": tally.largest_difference,
-        "merged_share": round(tally.merged_forwards / max(1, tally.forwards), 3),
-        "left_on_device": await bench.host.thread.run((1e9, ""), lambda: bench.host.thread.started_count - 1),
-        "growth_mb": round((_held_bytes() - held) / 2**20, 2),
-        "threads_more": process.num_threads() - threads,
+        "minutes": options.minutes,
+        "samples": len(warm),
+        "sound": trial.accounts.sound and not growing,
+        "growing": growing,
+        "trends": {
+            name: {
+                "level": round(each.level, 2),
+                "per_hour": round(each.per_hour, 2),
+                "tolerated": round(each.tolerance, 2),
+            }
+            for name, each in trends.items()
+        },
+        **trial.accounts.summary(),
     }
 
 
-def _not_a_number(value: Any) -> Any:
-    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return torch.full_like(value, torch.nan) if is_float else value
-
-
-def _held_bytes() -> int:
-    gc.collect()
-    return allocated_on(CPU)()
-
-
-def soak_models(folder: Path) -> dict[str, Path]:
-    """Write the models; their places by name."""
-    make_tiny_checkpoints(folder)
-    return {model: folder / model for model in MODELS}
-
-
-async def run(job_count: int, seed: int) -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as name:
-        folder = Path(name)
-        async with bench_denoiser(folder, soak_models(folder / "tiny"), max_active_jobs=PLACES) as bench:
-            return await soak(bench, job_count, seed)
+def trends_of(samples: Sequence[tuple[float, Vitals]]) -> dict[str, Trend]:
+    """By the name of the process or stream and of the figure: "router rss_mb", …"""
+    series: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for at_s, vitals in samples:
+        for owner, figures in vitals.items():
+            for figure, value in figures.items():
+                series[owner, figure].append((at_s, value))
+    return {
+        f"{owner} {figure}": trend(*zip(*points, strict=True), TOLERANCES[figure])
+        for (owner, figure), points in series.items()
+        if len(points) > 1
+    }
 
 
 def main() -> None:
+    defaults = Options()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    result: dict[str, Any] = asyncio.run(run(options.jobs, options.seed))
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    parser.add_argument("--minutes", type=float, default=defaults.minutes)
+    parser.add_argument("--warm-up", type=float, default=defaults.warm_up, help="share of the time that does not count")
+    parser.add_argument("--every-s", type=float, default=defaults.every_s, help="between two samples")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of the orders")
+    parser.add_argument("--customers", type=int, default=defaults.customers)
+    parser.add_argument("--long-customers", type=int, default=defaults.long_customers)
+    parser.add_argument("--keep", type=Path, help="folder for models, logs and stores, which then stay")
+    settings = vars(parser.parse_args())
+    as_json, keep = settings.pop("json"), settings.pop("keep")
+    with scene_folder(keep) as folder:
+        result = asyncio.run(soak(folder, Options(**settings)))
+    print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    sys.exit(not result["sound"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""Nothing accepted is lost, between hosts: each process on a host of its own, on a network that is cut, slow and lossy.
+
+The hosts are network namespaces; a switch in user space carries their packets (bench/trial/switch.py). All the time
+each packet takes 2 to 4 ms and one in 500 is lost; every few seconds one host is cut off, for a moment or for longer
+than leases bear, or its packets are lost or late. The figures are those of bench.chaos. Exits with 1 if something is
+not as it should be; says so and exits with 0 where namespaces cannot be made.
+
+    python -m bench.netfaults --json --minutes 10 --seed 1
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bench.trial.hosts import HERE, Hosts, HostsUnavailable, hosts
+from bench.trial.models import write_models, write_router_config
+from bench.trial.remote import RemoteSuite
+from bench.trial.scene import scene_folder
+from bench.trial.switch import Link
+from bench.trial.trial import Trial, tell
+
+NAMES = ("nats", "router", "encoder-0", "denoiser-0", "denoiser-1", "decoder-0")
+CUSTOMERS = "customers"
+USUAL = Link(delay_s=0.001, jitter_s=0.001, loss=0.001)
+
+
+class Trouble(StrEnum):
+    """What a host's cable does for a while."""
+
+    CUT = "cut"
+    # Longer than heartbeats and leases bear.
+    CUT_LONG = "cut_long"
+    LOSSY = "lossy"
+    SLOW = "slow"
+
+
+LINKS = {
+    Trouble.CUT: Link(up=False),
+    Trouble.CUT_LONG: Link(up=False),
+    Trouble.LOSSY: Link(delay_s=0.005, loss=0.15),
+    Trouble.SLOW: Link(delay_s=0.25, jitter_s=0.1, loss=0.005),
+}
+HOLD_S = {Trouble.CUT: (0.5, 3.0), Trouble.CUT_LONG: (8.0, 20.0), Trouble.LOSSY: (5.0, 12.0), Trouble.SLOW: (5.0, 12.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One host's trouble: seconds after the one before has ended, and how long it lasts."""
+
+    after_s: float
+    trouble: Trouble
+    host: str
+    hold_s: float
+
+
+@dataclass(frozen=True)
+class Options:
+    minutes: float = 10.0
+    seed: int = 1
+    customers: int = 4
+    long_customers: int = 1
+    long_steps: int = 800
+    settle_s: float = 300.0
+
+
+def plan(duration_s: float, seed: int) -> list[Incident]:
+    """Incidents one after the other, dealt from shuffled decks of every trouble and host. Pure."""
+    rng = random.Random(f"network {seed}")
+    incidents: list[Incident] = []
+    deck: list[tuple[Trouble, str]] = []
+    at_s = 0.0
+    while at_s < duration_s:
+        if not deck:
+            deck = [(trouble, host) for trouble in Trouble for host in (*NAMES, CUSTOMERS)]
+            rng.shuffle(deck)
+        trouble, host = deck.pop()
+        incident = Incident(rng.uniform(1.0, 5.0), trouble, host, rng.uniform(*HOLD_S[trouble]))
+        at_s += incident.after_s + incident.hold_s
+        incidents.append(incident)
+    return incidents
+
+
+async def netfaults(folder: Path, options: Options) -> dict[str, object]:
+    """Run it; the figures. Raises `HostsUnavailable`."""
+    async with hosts(NAMES, options.seed) as made:
+        made.addresses[CUSTOMERS] = HERE
+        suite = RemoteSuite(made, NAMES, folder, write_models(folder / "models"), write_router_config(folder))
+        async with suite:
+            trial = Trial(
+                suite.address,
+                suite.exchange_url,
+                seed=options.seed,
+                customers=options.customers,
+                long_customers=options.long_customers,
+                long_steps=options.long_steps,
+            )
+            await trial.prepare()
+            began = time.monotonic()
+            for host in made.addresses:
+                made.set_link(host, USUAL)
+            incidents = plan(options.minutes * 60, options.seed)
+            async with trial.open(options.settle_s):
+                await _trouble(made, incidents)
+    return {
+        "benchmark": "netfaults",
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "sound": trial.accounts.sound,
+        **trial.accounts.summary(),
+        "incidents": len(incidents),
+        "by_kind": dict(Counter(f"{each.trouble} {each.host.partition('-')[0]}" for each in incidents)),
+    }
+
+
+async def _trouble(made: Hosts, incidents: Sequence[Incident]) -> None:
+    for incident in incidents:
+        await asyncio.sleep(incident.after_s)
+        tell(f"{incident.trouble} {incident.host} {incident.hold_s:.1f} s")
+        made.set_link(incident.host, LINKS[incident.trouble])
+        await asyncio.sleep(incident.hold_s)
+        made.set_link(incident.host, USUAL)
+
+
+def main() -> None:
+    defaults = Options()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--minutes", type=float, default=defaults.minutes, help="of troubles")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of orders, troubles and lost packets")
+    parser.add_argument("--customers", type=int, default=defaults.customers)
+    parser.add_argument("--long-customers", type=int, default=defaults.long_customers)
+    parser.add_argument("--long-steps", type=int, default=defaults.long_steps, help="of a long job")
+    parser.add_argument("--settle-s", type=float, default=defaults.settle_s, help="bound of the wait at the end")
+    parser.add_argument("--keep", type=Path, help="folder for models, logs and stores, which then stay")
+    settings = vars(parser.parse_args())
+    as_json, keep = settings.pop("json"), settings.pop("keep")
+    try:
+        with scene_folder(keep) as folder:
+            result = asyncio.run(netfaults(folder, Options(**settings)))
+    except HostsUnavailable as error:
+        print(f"bench.netfaults was skipped, nothing was proved: {error}", file=sys.stderr)
+        result = {"benchmark": "netfaults", "skipped": str(error), "sound": None}
+    print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    sys.exit(result["sound"] is False)
+
+
+if __name__ == "__main__":
+    main()

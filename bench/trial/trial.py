@@ -1,0 +1,116 @@
+"""A trial: customers served by a suite until it is enough, then everything they were promised is looked up."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bench.trial.accounts import Accounts
+from bench.trial.customer import PATIENCE, Customer, Digests, make_undisturbed
+from bench.trial.orders import kinds, long_kinds, long_orders, orders
+from triptych.client import Client
+from triptych.exchange import Exchange, ExchangeConfig, events_subject
+from triptych.exchange.streams import EVENTS_STREAM
+
+TELL_EVERY_S = 15.0
+MAX_JOBS = 1_000_000
+
+
+class Trial:
+    """Customers of one suite: so many with short orders, so many with long ones, of `long_steps` steps.
+
+    First `prepare`, then `open`: in its block things may be disturbed. On leaving it no new orders are made, and what
+    was accepted is waited for, `settle_s` at most. `forgets`: stored jobs expire meanwhile, so that the router's list
+    of them proves nothing.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        exchange_url: str,
+        *,
+        seed: int,
+        customers: int,
+        long_customers: int,
+        long_steps: int,
+        forgets: bool = False,
+    ) -> None:
+        self.accounts = Accounts()
+        self.undisturbed: dict[str, Digests] = {}
+        self.long_alone_s: float | None = None
+        self._address = address
+        self._exchange_url = exchange_url
+        self._seed = seed
+        self._customers = customers
+        self._long_customers = long_customers
+        self._long_steps = long_steps
+        self._forgets = forgets
+        self._enough = asyncio.Event()
+        self._strangers: set[str] = set()
+
+    async def prepare(self) -> None:
+        """Make every kind of job undisturbed, the long ones beside each other."""
+        self.undisturbed |= await make_undisturbed(self._address, kinds())
+        if self._long_customers:
+            began = time.monotonic()
+            self.undisturbed |= await make_undisturbed(self._address, long_kinds(self._long_steps))
+            self.long_alone_s = round(time.monotonic() - began, 1)
+        self._strangers = await self._job_ids()
+        tell(f"{len(self.undisturbed)} kinds of jobs made undisturbed; the long ones took {self.long_alone_s} s")
+
+    @asynccontextmanager
+    async def open(self, settle_s: float) -> AsyncIterator[None]:
+        """Serve customers while the block runs."""
+        running = [asyncio.create_task(customer.run()) for customer in self._made()]
+        telling = asyncio.create_task(self._tell())
+        try:
+            yield
+            self._enough.set()
+            tell("no new orders; waiting for what was accepted")
+            # A customer that fails is a flaw of the program: it ends the trial.
+            async with asyncio.timeout(settle_s):
+                await asyncio.gather(*running)
+        except TimeoutError:
+            tell(f"not everything was over {settle_s:.0f} s later")
+        finally:
+            for task in (*running, telling):
+                task.cancel()
+            await asyncio.gather(*running, telling, return_exceptions=True)
+        if self._forgets:
+            self.accounts.audit()
+        else:
+            self.accounts.audit(await self._job_ids() - self._strangers, await self._stored_events())
+
+    def _made(self) -> list[Customer]:
+        short, long = orders(self._seed), long_orders(self._long_steps)
+        queues = {f"short-{index}": short for index in range(self._customers)}
+        queues |= {f"long-{index}": long for index in range(self._long_customers)}
+        return [
+            Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough)
+            for name, queue in queues.items()
+        ]
+
+    async def _job_ids(self) -> set[str]:
+        async with Client(self._address, patience=PATIENCE) as client:
+            return {job.job_id for job in await client.jobs(limit=MAX_JOBS)}
+
+    async def _stored_events(self) -> dict[str, int]:
+        """How many events NATS has of each job: a router that came back late may have added some after the end."""
+        async with Exchange(ExchangeConfig(url=self._exchange_url)) as exchange:
+            info = await exchange.jetstream.stream_info(EVENTS_STREAM, subjects_filter=events_subject("*"))
+            return {subject.rpartition(".")[2]: count for subject, count in (info.state.subjects or {}).items()}
+
+    async def _tell(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            entries = self.accounts.entries.values()
+            open_count = sum(not entry.end for entry in entries)
+            wrong = dict(self.accounts.wrong) or "nothing"
+            tell(f"{time.monotonic() - began:.0f} s: {len(entries)} accepted, {open_count} not over, wrong: {wrong}")
+
+
+def tell(line: str) -> None:
+    """Progress, for a person."""
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
