@@ -49,7 +49,7 @@ async def chaos(folder: Path, options: Options) -> dict[str, object]:
     async with Suite(config) as suite:
         trial = Trial(
             suite.address,
-            suite.exchange_url,
+            suite.exchange,
             seed=options.seed,
             customers=options.customers,
             long_customers=options.long_customers,

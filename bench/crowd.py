@@ -113,7 +113,7 @@ async def _submit(client: Client, submitter: int, count: int, made: Submissions)
 
 
 def _long(seed: int) -> JobSpec:
-    return JobSpec(model="sdxl", prompt="watched by many", seed=seed, step_count=1000)
+    return JobSpec(model="sdxl", prompt="watched by many", seed=seed, step_count=900)
 
 
 @asynccontextmanager

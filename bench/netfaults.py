@@ -96,7 +96,7 @@ async def netfaults(folder: Path, options: Options) -> dict[str, object]:
         async with suite:
             trial = Trial(
                 suite.address,
-                suite.exchange_url,
+                suite.exchange,
                 seed=options.seed,
                 customers=options.customers,
                 long_customers=options.long_customers,

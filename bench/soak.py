@@ -16,14 +16,14 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.trial.scene import scene_folder, suite_config
 from bench.trial.trend import Tolerance, Trend, trend
 from bench.trial.trial import Trial
 from bench.trial.vitals import Vitals, process_vitals, stream_vitals
-from triptych.exchange import Exchange, ExchangeConfig
+from triptych.exchange import Exchange
 from triptych.supervisor import Suite
 
 TOLERANCES = {
@@ -61,7 +61,7 @@ async def soak(folder: Path, options: Options) -> dict[str, object]:
     async with Suite(suite_config(folder, denoisers=1, more=FLAGS)) as suite:
         trial = Trial(
             suite.address,
-            suite.exchange_url,
+            suite.exchange,
             seed=options.seed,
             customers=options.customers,
             long_customers=options.long_customers,
@@ -69,7 +69,8 @@ async def soak(folder: Path, options: Options) -> dict[str, object]:
             forgets=True,
         )
         await trial.prepare()
-        async with trial.open(SETTLE_S), Exchange(ExchangeConfig(url=suite.exchange_url)) as exchange:
+        look_inside = replace(suite.exchange, manage_streams=False)
+        async with trial.open(SETTLE_S), Exchange(look_inside) as exchange:
             began = time.monotonic()
             while time.monotonic() - began < options.minutes * 60:
                 vitals = process_vitals({name: service.pid for name, service in suite.processes.items()})

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.trial.hosts import Hosts
 from bench.trial.scene import CHECKPOINT_S
 from triptych.client import Client
+from triptych.exchange import ExchangeConfig
 from triptych.exchange import server as nats_server
 from triptych.supervisor import RestartPolicy, Service, ServiceState
 from triptych.supervisor.process_log import ProcessLog
@@ -38,9 +39,9 @@ class RemoteSuite:
         return f"{self._hosts.addresses['router']}:{PORT}"
 
     @property
-    def exchange_url(self) -> str:
-        """URL of NATS."""
-        return f"nats://{self._hosts.addresses['nats']}:{NATS_PORT}"
+    def exchange(self) -> ExchangeConfig:
+        """A way to NATS."""
+        return ExchangeConfig(url=f"nats://{self._hosts.addresses['nats']}:{NATS_PORT}")
 
     async def __aenter__(self) -> "RemoteSuite":
         try:
@@ -98,7 +99,7 @@ class RemoteSuite:
             "catalog": self._catalog,
             "drain_seconds": 2.0,
             "insecure": "true",
-            "exchange.url": self.exchange_url,
+            "exchange.url": self.exchange.url,
             "exchange.client_name": name,
         }
         if role == "router":

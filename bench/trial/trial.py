@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from bench.trial.accounts import Accounts
 from bench.trial.customer import PATIENCE, Customer, Digests, make_undisturbed
@@ -28,7 +29,7 @@ class Trial:
     def __init__(
         self,
         address: str,
-        exchange_url: str,
+        exchange: ExchangeConfig,
         *,
         seed: int,
         customers: int,
@@ -40,7 +41,8 @@ class Trial:
         self.undisturbed: dict[str, Digests] = {}
         self.long_alone_s: float | None = None
         self._address = address
-        self._exchange_url = exchange_url
+        # To look inside only.
+        self._exchange = replace(exchange, manage_streams=False)
         self._seed = seed
         self._customers = customers
         self._long_customers = long_customers
@@ -97,7 +99,7 @@ class Trial:
 
     async def _stored_events(self) -> dict[str, int]:
         """How many events NATS has of each job: a router that came back late may have added some after the end."""
-        async with Exchange(ExchangeConfig(url=self._exchange_url)) as exchange:
+        async with Exchange(self._exchange) as exchange:
             info = await exchange.jetstream.stream_info(EVENTS_STREAM, subjects_filter=events_subject("*"))
             return {subject.rpartition(".")[2]: count for subject, count in (info.state.subjects or {}).items()}
 
