@@ -105,7 +105,7 @@ def trends_of(samples: Sequence[tuple[float, Vitals]]) -> dict[str, Trend]:
             for figure, value in figures.items():
                 series[owner, figure].append((at_s, value))
     return {
-        f"{owner} {figure}": trend(*zip(*points, strict=True), TOLERANCES[figure])
+        f"{owner} {figure}": trend(points, TOLERANCES[figure])
         for (owner, figure), points in series.items()
         if len(points) > 1
     }

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 
 class FaultKind(StrEnum):
@@ -33,6 +34,10 @@ class Fault:
     hold_s: float = 0.0
 
 
+# A kind of fault and whom it strikes.
+_Card: TypeAlias = tuple[FaultKind, tuple[str, ...]]
+
+
 def plan(names: Sequence[str], duration_s: float, gap_s: float, seed: int) -> list[Fault]:
     """Faults at random times, `gap_s` apart on average, until `duration_s`.
 
@@ -40,7 +45,7 @@ def plan(names: Sequence[str], duration_s: float, gap_s: float, seed: int) -> li
     """
     rng = random.Random(f"faults {seed}")
     faults: list[Fault] = []
-    deck: list[tuple[FaultKind, tuple[str, ...]]] = []
+    deck: list[_Card] = []
     at_s = rng.uniform(0.3, 0.7) * gap_s
     while at_s < duration_s:
         if not deck:
@@ -54,7 +59,9 @@ def plan(names: Sequence[str], duration_s: float, gap_s: float, seed: int) -> li
 def one_of_each(names: Sequence[str], gap_s: float, seed: int) -> list[Fault]:
     """Every kind once, and every process killed once."""
     rng = random.Random(f"faults {seed}")
-    drawn = [(kind, (rng.choice(names),)) for kind in (FaultKind.FREEZE, FaultKind.FREEZE_LONG, FaultKind.DRAIN)]
+    drawn: list[_Card] = [
+        (kind, (rng.choice(names),)) for kind in (FaultKind.FREEZE, FaultKind.FREEZE_LONG, FaultKind.DRAIN)
+    ]
     drawn += [(FaultKind.KILL, (name,)) for name in names]
     drawn.append((FaultKind.KILL_TWO, tuple(rng.sample(names, 2))))
     rng.shuffle(drawn)
@@ -64,9 +71,9 @@ def one_of_each(names: Sequence[str], gap_s: float, seed: int) -> list[Fault]:
     ]
 
 
-def _deck(names: Sequence[str], rng: random.Random) -> list[tuple[FaultKind, tuple[str, ...]]]:
+def _deck(names: Sequence[str], rng: random.Random) -> list[_Card]:
     single = (FaultKind.KILL, FaultKind.KILL, FaultKind.FREEZE, FaultKind.FREEZE_LONG, FaultKind.DRAIN)
-    deck = [(kind, (name,)) for kind in single for name in names]
+    deck: list[_Card] = [(kind, (name,)) for kind in single for name in names]
     deck += [(FaultKind.KILL_TWO, tuple(rng.sample(names, 2))) for _ in range(3)]
     deck.append((FaultKind.KILL_ALL, tuple(names)))
     rng.shuffle(deck)

@@ -40,7 +40,7 @@ class Switch:
         self,
         ports: dict[bytes, Callable[[bytes], None]],
         rng: random.Random,
-        later: Callable[[float, Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self.links = dict.fromkeys(ports, Link())
         self._ports = ports
@@ -75,7 +75,7 @@ async def run(seed: int, descriptors: dict[bytes, int]) -> None:
     """Carry until standard input ends."""
     loop = asyncio.get_running_loop()
     ports = {address: _writer(descriptor) for address, descriptor in descriptors.items()}
-    switch = Switch(ports, random.Random(seed), lambda delay_s, work: loop.call_later(delay_s, work) and None)
+    switch = Switch(ports, random.Random(seed), loop.call_later)
     for address, descriptor in descriptors.items():
         os.set_blocking(descriptor, False)
         loop.add_reader(descriptor, _read_all, descriptor, address, switch)

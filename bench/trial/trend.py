@@ -32,9 +32,8 @@ class Trend:
         return self.per_hour <= self.tolerance
 
 
-def trend(times_s: Sequence[float], values: Sequence[float], tolerance: Tolerance) -> Trend:
-    """The trend of two samples or more."""
-    points = list(zip(times_s, values, strict=True))
+def trend(points: Sequence[tuple[float, float]], tolerance: Tolerance) -> Trend:
+    """The trend of two samples or more, each a time in seconds and a value."""
     slopes = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in combinations(points, 2)]
-    level = median(values)
+    level = median(value for _, value in points)
     return Trend(level, median(slopes) * HOUR_S, max(tolerance.per_hour, tolerance.share * level))
