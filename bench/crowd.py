@@ -29,18 +29,20 @@ from triptych.errors import TriptychError
 from triptych.supervisor import Suite
 from triptych.v1.job_pb2 import JobSpec
 
-WATCHED_JOBS = 20
 WATCHERS_WITHIN_S = 300.0
 PER_CLIENT = 20
 
 
 @dataclass(frozen=True)
 class Options:
+    """`watched_jobs` of `watched_steps` steps are watched; each submitter hands in `jobs` jobs."""
+
     watchers: int = 1000
     submitters: int = 200
-    # Of each submitter.
     jobs: int = 5
-    seed: int = 1
+    model: str = "sdxl"
+    watched_jobs: int = 20
+    watched_steps: int = 900
 
 
 @dataclass
@@ -53,15 +55,15 @@ class Submissions:
     errors: Counter[str] = field(default_factory=Counter)
 
 
-async def crowd(folder: Path, options: Options) -> dict[str, object]:
-    """Run it; the figures."""
-    async with Suite(suite_config(folder, denoisers=1)) as suite, Client(suite.address) as client:
-        watched = [(await client.submit(_long(options.seed + index))).job_id for index in range(WATCHED_JOBS)]
-        async with _watchers(suite.address, options.watchers, watched) as lines:
+async def crowd(address: str, options: Options) -> dict[str, object]:
+    """Run it at a router; the figures. No job of it is left."""
+    async with Client(address) as client:
+        watched = [(await client.submit(_long(options, index))).job_id for index in range(options.watched_jobs)]
+        async with _watchers(address, options.watchers, watched) as lines:
             await lines.readline()
             tell(f"{options.watchers} watch")
             began = time.monotonic()
-            made = await submit_all(suite.address, options)
+            made = await submit_all(address, options)
             seconds = time.monotonic() - began
             tell(f"{len(made.seconds)} submissions, {len(made.accepted)} accepted in {seconds:.1f} s")
             for job_id in (*made.accepted, *watched):
@@ -95,15 +97,15 @@ async def submit_all(address: str, options: Options) -> Submissions:
         async with Client(address) as client:
             await client.fleet()  # connected, before it counts
             stop = min(start + PER_CLIENT, options.submitters)
-            await asyncio.gather(*(_submit(client, each, options.jobs, made) for each in range(start, stop)))
+            await asyncio.gather(*(_submit(client, options, each, made) for each in range(start, stop)))
 
     await asyncio.gather(*map(share, range(0, options.submitters, PER_CLIENT)))
     return made
 
 
-async def _submit(client: Client, submitter: int, count: int, made: Submissions) -> None:
-    for index in range(count):
-        spec = JobSpec(model="sdxl", prompt=f"one of a crowd, {submitter} {index}", seed=index, step_count=2)
+async def _submit(client: Client, options: Options, submitter: int, made: Submissions) -> None:
+    for index in range(options.jobs):
+        spec = JobSpec(model=options.model, prompt=f"one of a crowd, {submitter} {index}", seed=index, step_count=2)
         began = time.perf_counter()
         try:
             made.accepted.append((await client.submit(spec)).job_id)
@@ -112,8 +114,8 @@ async def _submit(client: Client, submitter: int, count: int, made: Submissions)
         made.seconds.append(time.perf_counter() - began)
 
 
-def _long(seed: int) -> JobSpec:
-    return JobSpec(model="sdxl", prompt="watched by many", seed=seed, step_count=900)
+def _long(options: Options, seed: int) -> JobSpec:
+    return JobSpec(model=options.model, prompt="watched by many", seed=seed, step_count=options.watched_steps)
 
 
 @asynccontextmanager
@@ -131,6 +133,12 @@ async def _watchers(address: str, count: int, job_ids: Sequence[str]) -> AsyncIt
         await process.wait()
 
 
+async def run(folder: Path, options: Options) -> dict[str, object]:
+    """With a suite of its own."""
+    async with Suite(suite_config(folder, denoisers=1)) as suite:
+        return await crowd(suite.address, options)
+
+
 def main() -> None:
     defaults = Options()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -141,7 +149,7 @@ def main() -> None:
     settings = vars(parser.parse_args())
     as_json = settings.pop("json")
     with tempfile.TemporaryDirectory(prefix="triptych-trial-") as folder:
-        result = asyncio.run(crowd(Path(folder), Options(**settings)))
+        result = asyncio.run(run(Path(folder), Options(**settings)))
     print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
     sys.exit(not result["sound"])
 

@@ -34,6 +34,7 @@ class Fault:
     hold_s: float = 0.0
 
 
+NATS, ROUTER = "nats", "router"
 # A kind of fault and whom it strikes.
 _Card: TypeAlias = tuple[FaultKind, tuple[str, ...]]
 
@@ -57,12 +58,13 @@ def plan(names: Sequence[str], duration_s: float, gap_s: float, seed: int) -> li
 
 
 def one_of_each(names: Sequence[str], gap_s: float, seed: int) -> list[Fault]:
-    """Every kind once, and every process killed once."""
+    """Every kind once; NATS, the router and one of the workers are killed alone, and all of them at last."""
     rng = random.Random(f"faults {seed}")
     drawn: list[_Card] = [
         (kind, (rng.choice(names),)) for kind in (FaultKind.FREEZE, FaultKind.FREEZE_LONG, FaultKind.DRAIN)
     ]
-    drawn += [(FaultKind.KILL, (name,)) for name in names]
+    workers = [name for name in names if name not in (NATS, ROUTER)]
+    drawn += [(FaultKind.KILL, (name,)) for name in (NATS, ROUTER, rng.choice(workers))]
     drawn.append((FaultKind.KILL_TWO, tuple(rng.sample(names, 2))))
     rng.shuffle(drawn)
     drawn.append((FaultKind.KILL_ALL, tuple(names)))
