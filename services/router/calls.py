@@ -68,6 +68,12 @@ class Call:
         return self.event(stage_started=StageStarted(stage=stage, worker_id=self.worker.worker_id))
 
 
+def part_done(fraction: float, finished_count: int, output_count: int) -> float:
+    """How much of what a call is to do is done, when `fraction` of all outputs is: some were finished before it."""
+    kept = finished_count / output_count
+    return max(0.0, (fraction - kept) / (1.0 - kept)) if kept < 1.0 else 1.0
+
+
 class StageCalls:
     """One call a task at most. Reports what comes of each to the scheduler; of a call that was stopped, nothing."""
 
@@ -208,7 +214,7 @@ class StageCalls:
                         call.recorder.write(call.started(job_pb2.Stage.STAGE_DENOISE))
                     case "progress":
                         call.recorder.progress(response.progress)
-                        self._report(call, TaskProgressed(call.task, response.progress.fraction))
+                        self._report(call, TaskProgressed(call.task, _part_done(call, response.progress.fraction)))
                     case "latents":
                         call.job.keep_latents(response.latents)
                         call.recorder.save()
@@ -291,6 +297,10 @@ class StageCalls:
             rank=start.rank,
             tenant=call.job.tenant,
         )
+
+
+def _part_done(call: Call, fraction: float) -> float:
+    return part_done(fraction, len(call.start.finished_outputs), call.job.request.output_count)
 
 
 def _add(total: Duration, more_s: float) -> None:

@@ -11,6 +11,7 @@ from services.router.core.actions import (
     RejectAmendment,
     RejectJob,
     RequeueJob,
+    ResplitPools,
     StartTask,
     StopTask,
 )
@@ -34,14 +35,25 @@ def verdict_message(verdict: actions.Verdict) -> Verdict:
 
 
 def decision(action: Action, pool: str, now_s: float) -> Decision:
-    """One action as a decision; `pool` is the job's."""
+    """One action as a decision; `pool` is the job's, or the one that gains a worker."""
     made = _decision(action)
-    made.job_id = action.task.job_id if isinstance(action, StartTask | StopTask) else action.job_id
+    made.job_id = job_of(action)
     made.pool = made.verdict.pool or pool
     time = Timestamp()
     time.FromNanoseconds(int(now_s * 1e9))
     made.time.CopyFrom(time)
     return made
+
+
+def job_of(action: Action) -> str:
+    """The job that an action is about, "" if it is about none."""
+    match action:
+        case StartTask(task) | StopTask(task):
+            return task.job_id
+        case ResplitPools():
+            return ""
+        case _:
+            return action.job_id
 
 
 def _decision(action: Action) -> Decision:
@@ -65,6 +77,9 @@ def _decision(action: Action) -> Decision:
             return Decision(kind="requeued", stage=TO_PROTO[stage], reason=reason)
         case FinishJob(_, outcome, reason, blame):
             return Decision(kind="finished", reason=": ".join(filter(None, (outcome, reason, blame))))
+
+        case ResplitPools(giver, taker, reason):
+            return Decision(kind="resplit", reason=f"a denoiser of pool {giver} goes to pool {taker}: {reason}")
 
 
 def _admission(verdict: actions.Verdict) -> str:

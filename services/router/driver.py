@@ -17,6 +17,7 @@ from services.router.core.actions import (
     RejectAmendment,
     RejectJob,
     RequeueJob,
+    ResplitPools,
     StartTask,
     StopTask,
 )
@@ -24,7 +25,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, Ticked
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
-from services.router.decisions import decision
+from services.router.decisions import decision, job_of
 from services.router.fleet import Fleet
 from services.router.fleet_watch import FleetWatch
 from services.router.jobs import JobTable, LiveJob
@@ -131,7 +132,9 @@ class Driver:
                 self._finish(action)
 
     def _pool_of(self, action: Action) -> str:
-        job = self._jobs.get(action.task.job_id if isinstance(action, StartTask | StopTask) else action.job_id)
+        if isinstance(action, ResplitPools):
+            return action.taker
+        job = self._jobs.get(job_of(action))
         if job is None:
             return ""
         return job.verdict.pool if job.verdict is not None else job.job.pool

@@ -16,7 +16,16 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from services.router.core.actions import Action, AdmitJob, FinishJob, RejectJob, RequeueJob, StartTask, StopTask
+from services.router.core.actions import (
+    Action,
+    AdmitJob,
+    FinishJob,
+    RejectJob,
+    RequeueJob,
+    ResplitPools,
+    StartTask,
+    StopTask,
+)
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import (
     Event,
@@ -140,6 +149,8 @@ class Playhouse:
                 return f"stop {_what(task)} on {worker_id}: {reason}"
             case RequeueJob(job_id, _, reason, stage):
                 return f"{stage.value} {job_id} again: {reason}"
+            case ResplitPools(giver, taker, reason):
+                return f"{giver} gives a denoiser to {taker}: {reason}"
             case FinishJob(job_id, outcome, reason):
                 return f"{job_id} {outcome}{reason and f': {reason}'}"
 

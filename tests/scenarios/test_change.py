@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from services.router.core.actions import ResplitPools
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import ConfigReloaded, JobSubmitted, TaskFinished, Ticked, WorkerSeen
 from services.router.core.job import Stage
@@ -65,7 +66,8 @@ def test_denoisers_follow_the_backlog_one_by_one_and_come_back() -> None:
     assert story.scheduler.next_tick_s() == 10.0
     story.at(10.0, Ticked())  # asks once
     assert split(story) == [2, 2]
-    story.at(20.0, Ticked(), start(denoise("video2"), "n2"))
+    why = "120.0 s to run per denoiser, 0.0 s in pool images"
+    story.at(20.0, Ticked(), ResplitPools("images", "videos", why), start(denoise("video2"), "n2"))
     assert split(story) == [1, 3]
     story.at(30.0, Ticked())
     story.at(40.0, Ticked())  # the last one stays
@@ -74,7 +76,7 @@ def test_denoisers_follow_the_backlog_one_by_one_and_come_back() -> None:
         story.tell(50.0, TaskFinished(denoise(f"video{index}"), 30.0))
         story.tell(50.0, TaskFinished(decode(f"video{index}"), 0.0))
     story.at(60.0, Ticked())
-    story.at(70.0, Ticked())
+    story.at(70.0, Ticked(), ResplitPools("videos", "images", "back to the configured shares"))
     assert split(story) == [2, 2]
     story.at(80.0, Ticked())
     assert story.scheduler.next_tick_s() is None

@@ -757,7 +757,9 @@ class Decision(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     kind: _builtins.str
-    """"admitted", "rejected", "started", "stopped", "moved", "requeued", "finished", "amended"."""
+    """"admitted", "rejected", "started", "stopped", "moved", "requeued", "finished", "amended"; or "resplit", which
+    is about no job: a pool has got a worker of another.
+    """
     stage: _job_pb2.Stage.ValueType
     worker_id: _builtins.str
     pool: _builtins.str

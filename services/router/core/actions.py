@@ -112,4 +112,15 @@ class FinishJob:
     blame: str = ""
 
 
-Action = AdmitJob | RejectJob | AmendJob | RejectAmendment | StartTask | StopTask | RequeueJob | FinishJob
+@dataclass(frozen=True, slots=True)
+class ResplitPools:
+    """Nothing is to be done: a denoiser of pool `giver` is reserved for pool `taker` from now on."""
+
+    giver: str
+    taker: str
+    reason: str
+
+
+Action = (
+    AdmitJob | RejectJob | AmendJob | RejectAmendment | StartTask | StopTask | RequeueJob | FinishJob | ResplitPools
+)

@@ -69,7 +69,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgressed:
-    """`fraction` (0 to 1) of the task's work is done."""
+    """`fraction` (0 to 1) of what the latest `StartTask` of the task asked for is done."""
 
     task: Task
     fraction: float

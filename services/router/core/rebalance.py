@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from services.router.core.actions import Action, ResplitPools
 from services.router.core.book import Book
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.fleet import Fleet
@@ -42,29 +43,33 @@ class Rebalance:
         """When it looks again; None if there is nothing to look at."""
         return self._due_s
 
-    def run(self) -> None:
+    def run(self) -> list[Action]:
         """Look, if it is time."""
-        now = self._fleet.now
         if not self._on:
-            return
+            return []
+        now, made = self._fleet.now, list[Action]()
         if self._due_s is not None and now >= self._due_s:
-            self._look()
+            made = self._look()
             self._due_s = None
         if self._due_s is None and (self._book.jobs or self._resplit):
             self._due_s = now + self._interval_s
+        return made
 
-    def _look(self) -> None:
+    def _look(self) -> list[Action]:
         counts = self._counts()
         loads = self._loads(counts)
         pressed = max(loads.values(), default=0.0) > self._interval_s
         step = self._need(counts, loads) if pressed else self._way_back(counts)
-        if step is not None and step == self._asked:
-            counts[step.giver] -= 1
-            counts[step.taker] += 1
-            step = None
-            self._resplit = self._way_back(counts) is not None
-            self._fleet.share_out(self._pools, {name: float(count) for name, count in counts.items()})
-        self._asked = step
+        if step is None or step != self._asked:
+            self._asked = step
+            return []
+        self._asked = None
+        counts[step.giver] -= 1
+        counts[step.taker] += 1
+        self._resplit = self._way_back(counts) is not None
+        self._fleet.share_out(self._pools, {name: float(count) for name, count in counts.items()})
+        why = f"{loads[step.taker]:.1f} s to run per denoiser, {loads[step.giver]:.1f} s in pool {step.giver}"
+        return [ResplitPools(step.giver, step.taker, why if pressed else "back to the configured shares")]
 
     def _counts(self) -> dict[str, int]:
         counts = {pool.name: 0 for pool in self._sharing}

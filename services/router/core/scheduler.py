@@ -67,7 +67,7 @@ class Scheduler:
         self._book.release(self._now)
         actions = self._apply(event)
         if not isinstance(event, TaskProgressed):
-            self._rebalance.run()
+            actions += self._rebalance.run()
             actions += self._dispatch.run()
             moved = self._moves.run()
             if moved:  # there is room where they were

@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from services.router import jobs as jobs_module
+from services.router.calls import part_done
 from services.router.config import RouterConfig
 from services.router.core.events import ResultGone, TaskFailed
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task
@@ -191,3 +192,13 @@ def test_bad_configuration_is_named(tmp_path: Path, text: str, named: str) -> No
     file.write_text(text)
     with pytest.raises(ConfigError, match=named):
         load_toml(RouterConfig, file)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "finished", "count", "done"),
+    [(0.25, 0, 4, 0.25), (0.75, 2, 4, 0.5), (0.5, 2, 4, 0.0), (0.49, 2, 4, 0.0), (1.0, 3, 4, 1.0), (1.0, 4, 4, 1.0)],
+)
+def test_outputs_that_were_finished_before_a_call_are_none_of_its_progress(
+    fraction: float, finished: int, count: int, done: float
+) -> None:
+    assert part_done(fraction, finished, count) == done
