@@ -64,8 +64,10 @@ class Checkpoints:
         """The output's latents are durable: its checkpoints are not needed any more."""
         if self._storing is not None:
             await asyncio.wait([self._storing])
-        for checkpoint in [each for each in self._kept if each.output_index == output_index]:
-            self._kept.remove(checkpoint)
+        dropped = [each for each in self._kept if each.output_index == output_index]
+        # All at once: the next output's are written while these are being deleted.
+        self._kept = deque(each for each in self._kept if each.output_index != output_index)
+        for checkpoint in dropped:
             await self._delete(checkpoint)
 
     def _refusal(self, checkpoint: Checkpoint) -> str:
