@@ -23,6 +23,8 @@ class DenoiserConfig(WorkerConfig):
     checkpoint_seconds: float = 10.0
     # A preview that no decoder has made by then is given up.
     preview_timeout_seconds: float = 5.0
+    # Previews of one output begin so far apart at least, however often a job asks for them: nobody sees more.
+    preview_spacing_seconds: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,5 +34,7 @@ class DenoiserConfig(WorkerConfig):
             raise ValueError("checkpoint_seconds: must be above 0")
         if not 0 < self.preview_timeout_seconds <= 60:
             raise ValueError("preview_timeout_seconds: must be above 0, at most 60")
+        if not 0 <= self.preview_spacing_seconds <= 60:
+            raise ValueError("preview_spacing_seconds: must be 0 to 60")
         if not 0 <= self.progress_seconds <= 60:
             raise ValueError("progress_seconds: must be 0 to 60")

@@ -50,7 +50,8 @@ class Denoising:
         self._amendments = Amendments(request.spec.step_count)
         self._previews: Previews | None = None
         if request.spec.HasField("preview"):
-            self._previews = Previews(host.exchange, model, request, config.preview_timeout_seconds)
+            limits_s = config.preview_timeout_seconds, config.preview_spacing_seconds
+            self._previews = Previews(host.exchange, model, request, *limits_s)
         self._measurements: list[Measurement] = []
         self._device_s = 0.0
         self._kind = job_kind(model, request.spec) if config.merging == "on" else None

@@ -68,6 +68,32 @@ def test_amend_a_running_job_then_a_finished_one(run: Run) -> None:
         run("amend", job_id, "--steps", "3", "--more", "1")
 
 
+def test_previews_lie_beside_the_picture_or_in_a_folder(run: Run, tmp_path: Path) -> None:
+    often = ("--steps", "100", "--seed", "5", "--preview-every-steps", "2", "--preview-size", "64")
+    assert run("generate", PROMPT, *often, "-o", "one.png") == (0, "one.png\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"one.png", "one.preview.webp"}
+    code, out = run("generate", PROMPT, *often, "-o", "two.png", "--preview-dir", "seen", "--json")
+    assert (code, (tmp_path / "two.png").read_bytes()) == (0, (tmp_path / "one.png").read_bytes())
+    seen = sorted((tmp_path / "seen").iterdir())
+    job_id = json.loads(out)["job"]["job_id"]
+    steps = [int(path.stem.removeprefix(f"{job_id}-0-")) for path in seen]
+    assert steps
+    assert all(step % 2 == 0 and step < 100 for step in steps)
+    assert not (tmp_path / "two.preview.webp").exists()
+    for path in (*seen, tmp_path / "one.preview.webp"):
+        with Image.open(path) as picture:
+            assert (picture.format, picture.size) == ("WEBP", (64, 64))
+
+
+def test_watch_keeps_previews_where_it_is_told(run: Run, tmp_path: Path) -> None:
+    _, out = run("submit", PROMPT, "--steps", "100", "--count", "2", "--preview-every", "0.1")
+    job_id = out.strip()
+    assert run("watch", job_id, "--preview-dir", "seen")[0] == 0
+    seen = [path.name for path in (tmp_path / "seen").iterdir()]
+    assert seen
+    assert all(name.startswith(f"{job_id}-") and name.endswith(".webp") for name in seen)
+
+
 def test_generate_saves_several_in_the_wanted_format(run: Run, tmp_path: Path) -> None:
     code, out = run("generate", PROMPT, *QUICK, "--count", "2", "--size", "64x80", "-o", "two.webp", "--json")
     assert code == 0
@@ -160,6 +186,8 @@ def test_fleet_and_models(run: Run, suite: RunningSuite) -> None:
         (("generate", PROMPT, "--size", "7x7"), "INVALID_FIELD"),
         (("generate", PROMPT, "--model", "absent"), "MODEL_UNKNOWN"),
         (("generate", PROMPT, "--set", "no_such_input=1"), "INVALID_FIELD"),
+        (("generate", PROMPT, "--preview-every", "0.01"), "INVALID_FIELD"),
+        (("submit", PROMPT, "--preview-every-steps", "1", "--preview-size", "8"), "INVALID_FIELD"),
         (("watch", "01234567890123456789012345"), "JOB_UNKNOWN"),
         (("cancel", "01234567890123456789012345"), "JOB_UNKNOWN"),
     ],

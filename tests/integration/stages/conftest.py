@@ -20,8 +20,8 @@ from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, Attachment
 
 # Every test is a router of its own, with a term of its own.
 EPOCHS = itertools.count(1, 10)
-# Every step is told.
-FLAGS = {"denoiser": ["--progress_seconds=0"]}
+# Every step is told, and may be shown.
+FLAGS = {"denoiser": ["--progress_seconds=0", "--preview_spacing_seconds=0"]}
 STAGES = ("encoder", "denoiser", "decoder")
 
 

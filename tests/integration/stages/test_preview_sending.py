@@ -1,13 +1,15 @@
-"""A job's previews on their way: one at a time, dropped when late, and never larger than a message."""
+"""A job's previews on their way: one of an output at a time, dropped when late, never larger than a message."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from services.denoiser.previews import MAX_LATENT_BYTES, Previews, copy_to_host, shrunk
+from services.denoiser.preview_copy import MAX_LATENT_BYTES, SMALL_BYTES, HostCopy, shrunk
+from services.denoiser.previews import OutputPreviews, Previews
 from services.stage.tensors import from_bundle
 from triptych.exchange import Exchange, unpack
 from triptych.previews import QUEUE_GROUP, latents_subject
@@ -37,17 +39,17 @@ class Decoder:
         return PreviewLatents.FromString(message.data)
 
 
-def previews(exchange: Exchange, time_limit_s: float = 10.0, **policy: Any) -> Previews:
+def previews(exchange: Exchange, time_limit_s: float = 10.0, spacing_s: float = 0.0, **policy: Any) -> Previews:
     spec = JobSpec(model="shapes", prompt="a secret", width=96, preview=PreviewPolicy(**policy or {"every_steps": 2}))
     model: Any = SimpleNamespace(checkpoint=SimpleNamespace(fingerprint=FINGERPRINT))
-    return Previews(exchange, model, DenoiseRequest(spec=spec), time_limit_s)
+    return Previews(exchange, model, DenoiseRequest(spec=spec), time_limit_s, spacing_s)
 
 
-async def settled(made: Previews) -> None:
+async def settled(taker: OutputPreviews) -> None:
     """Wait until nothing is on its way."""
     await asyncio.sleep(0)  # the hand-over from the device thread
-    assert made.sending is not None
-    await asyncio.wait([made.sending], timeout=10)
+    assert taker.sending is not None
+    await asyncio.wait([taker.sending], timeout=10)
 
 
 async def test_every_second_step_with_what_a_decoder_needs_and_no_more(exchange: Exchange) -> None:
@@ -58,7 +60,7 @@ async def test_every_second_step_with_what_a_decoder_needs_and_no_more(exchange:
     assert [step for step in range(1, 4) if taker.due(step, 9)] == [2]
     taker.take(2, 9, CLEAN, lambda latents: latents + 1)
     request = await decoder.answer()
-    await settled(made)
+    await settled(taker)
     assert (request.output_index, request.step, request.step_count, request.spec.width) == (1, 2, 9, 96)
     assert request.spec.prompt == ""
     latents, _ = from_bundle(unpack(request.bundle), torch.device("cpu"))["latents"]
@@ -76,7 +78,7 @@ async def test_what_is_due_while_one_is_on_its_way_is_dropped(exchange: Exchange
     assert not taker.due(2, 9)
     assert not taker.due(3, 9)
     assert (await decoder.answer()).step == 1
-    await settled(made)
+    await settled(taker)
     assert taker.due(4, 9)
     assert (made.made_count, made.dropped_count) == (1, 2)
 
@@ -90,31 +92,70 @@ async def test_a_decoder_that_is_not_there_refuses_or_is_silent_costs_that_previ
         taker.take(step, 9, CLEAN, lambda latents: latents)
 
     await send(1)
-    await settled(made)  # nobody is there
+    await settled(taker)  # nobody is there
     decoder = Decoder(exchange)
     await decoder.start()
     await send(2)
     await decoder.answer("too many previews wait")
-    await settled(made)
+    await settled(taker)
     await send(3)
-    await settled(made)  # it never answers
+    await settled(taker)  # it never answers
     assert taker.due(4, 9)
     assert (made.made_count, made.dropped_count) == (0, 3)
 
 
 async def test_a_sampler_that_does_not_tell_is_no_failure(exchange: Exchange) -> None:
     made = previews(exchange, every_steps=1)
+    taker = made.of(0)
     for step in (1, 2):
-        assert made.of(0).due(step, 9)
-        made.of(0).take(step, 9, None, lambda latents: latents)
+        assert taker.due(step, 9)
+        taker.take(step, 9, None, lambda latents: latents)
     assert made.dropped_count == 2
 
 
-async def test_by_time_the_first_comes_after_the_first_interval(exchange: Exchange) -> None:
-    policy = PreviewPolicy()
-    policy.every_time.FromSeconds(3600)
-    made = previews(exchange, every_time=policy.every_time)
-    assert not any(made.of(0).due(step, 99) for step in range(1, 99))
+async def test_what_comes_too_soon_is_dropped(exchange: Exchange) -> None:
+    decoder = Decoder(exchange)
+    await decoder.start()
+    made = previews(exchange, spacing_s=3600.0, every_steps=1)
+    taker = made.of(0)
+    assert taker.due(1, 9)
+    taker.take(1, 9, CLEAN, lambda latents: latents)
+    await decoder.answer()
+    await settled(taker)
+    assert not any(taker.due(step, 9) for step in range(2, 9))
+    assert (made.made_count, made.dropped_count) == (1, 7)
+
+
+async def test_outputs_that_are_made_together_do_not_take_each_others_turns(exchange: Exchange) -> None:
+    decoder = Decoder(exchange)
+    await decoder.start()
+    made = previews(exchange, spacing_s=3600.0, every_steps=1)
+    takers = [made.of(index) for index in range(3)]
+    for taker in takers:
+        assert taker.due(1, 9)
+        taker.take(1, 9, CLEAN, lambda latents: latents)
+    assert [(await decoder.answer()).output_index for _ in takers] == [0, 1, 2]
+    for taker in takers:
+        await settled(taker)
+    assert (made.made_count, made.dropped_count) == (3, 0)
+
+
+async def test_large_latents_are_worked_on_beside_the_event_loop(exchange: Exchange) -> None:
+    decoder = Decoder(exchange)
+    await decoder.start()
+    taker = previews(exchange, every_steps=1).of(0)
+    loop_thread, workers = threading.get_ident(), []
+
+    def finish(latents: torch.Tensor) -> torch.Tensor:
+        workers.append(threading.get_ident())
+        return latents
+
+    for step, clean in enumerate((CLEAN, torch.zeros(1, 4, SMALL_BYTES // 8 + 1, 1)), start=1):
+        assert taker.due(step, 9)
+        taker.take(step, 9, clean, finish)
+        await decoder.answer()
+        await settled(taker)
+    assert [worker == loop_thread for worker in workers] == [True, False]
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 600, 600), (1, 16, 21, 90, 160), (1, 4, 4096, 512)])
@@ -137,6 +178,6 @@ def test_small_latents_stay_as_they_are_and_packed_ones_too() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_copy_does_not_change_with_its_original(dtype: torch.dtype) -> None:
     original = torch.ones(3, dtype=dtype)
-    copied = copy_to_host(original)
+    copy = HostCopy(original)
     original.zero_()
-    assert torch.equal(copied(), torch.ones(3, dtype=torch.float16))
+    assert torch.equal(copy.wait(), torch.ones(3, dtype=torch.float16))

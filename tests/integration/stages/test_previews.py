@@ -16,11 +16,12 @@ from services.decoder.linear_map import LinearMap
 from services.decoder.preview_decoders import BUCKET, VERSION
 from services.stage.checkpoint import Checkpoint
 from tests.integration.stages.stage_calls import StageCalls, job
+from tests.integration.stages.test_amend import FINISH, Run
 from triptych.exchange import Exchange
 from triptych.previews import latents_subject, made_subject
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest
 from triptych.v1.encoder_service_pb2 import StageCall
-from triptych.v1.job_pb2 import JobSpec, Preview, PreviewPolicy
+from triptych.v1.job_pb2 import Amendment, JobSpec, Preview, PreviewPolicy
 
 WAIT_S = 20.0
 SHAPES = Path(__file__).parents[3] / "models" / "shapes" / "checkpoint"
@@ -146,3 +147,29 @@ async def test_a_map_is_kept_for_all_decoders(previewing: Previewing) -> None:
     bucket = await previewing.exchange.bucket(BUCKET)
     stored = await bucket.get(f"{checkpoint.fingerprint}-{VERSION}")
     assert LinearMap.from_bytes(stored.value or b"").weights.shape == (3, 9)
+
+
+async def test_of_an_amended_job_and_of_its_refinement(previewing: Previewing, tiny_checkpoints: Path) -> None:
+    """They count the steps as amended, none is of the last step, and a refinement's go on where it begins."""
+    await served(previewing.exchange, Checkpoint("sdxl", str(tiny_checkpoints / "sdxl")))
+    calls, spec = previewing.calls, job("sdxl", step_count=400, preview=EVERY_STEP)
+    encoded = await calls.encode(spec)
+    run = Run(calls, spec, encoded)
+    async with listening(previewing.exchange, run.call.job_id) as previews, asyncio.timeout(WAIT_S):
+        await previews.get()
+        await run.amend(Amendment(step_count=450))
+        while (preview := await previews.get()).step_count != 450:
+            assert preview.step_count == 400
+        await run.amend(FINISH)
+        [latents] = await run.end()
+        last, count = run.steps[-1][1:]
+        assert last == count
+        assert preview.step < count
+
+    spec.step_count = count + 400
+    refined = Run(calls, spec, encoded, refined_latents=[latents], refined_step_count=count)
+    async with listening(previewing.exchange, refined.call.job_id) as previews, asyncio.timeout(WAIT_S):
+        preview = await previews.get()
+        assert count < preview.step < preview.step_count == count + 400
+        await refined.amend(FINISH)
+        await refined.end()
