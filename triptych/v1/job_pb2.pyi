@@ -333,7 +333,9 @@ Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
 
 @_typing.final
 class PreviewPolicy(_message.Message):
-    """When a running job shows what it has so far. A preview that comes late is dropped; none delays a step."""
+    """When a running job shows what it has so far. A preview that comes late is dropped, and so is one that would come within
+    0.1 s of the last (a denoiser's preview_spacing_seconds); none delays a step.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,5 +1,7 @@
 """When previews of an output are due, and which of them come too soon."""
 
+from itertools import pairwise
+
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
@@ -50,5 +52,5 @@ def test_never_closer_than_the_spacing(every_steps: int, gaps_s: list[float], sp
     times_s = [sum(gaps_s[: index + 1]) for index in range(len(gaps_s))]
     steps, dropped = begun(PreviewPolicy(every_steps=every_steps), times_s, spacing_s)
     shown_s = [times_s[step - 1] for step in steps]
-    assert all(later - earlier >= spacing_s for earlier, later in zip(shown_s, shown_s[1:], strict=False))
+    assert all(later - earlier >= spacing_s for earlier, later in pairwise(shown_s))
     assert len(steps) + dropped == len(gaps_s) // every_steps
