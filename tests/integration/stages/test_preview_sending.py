@@ -1,6 +1,7 @@
 """A job's previews on their way: one of an output at a time, dropped when late, never larger than a message."""
 
 import asyncio
+import secrets
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +18,23 @@ from triptych.v1.denoiser_service_pb2 import DenoiseRequest
 from triptych.v1.job_pb2 import JobSpec, PreviewPolicy
 from triptych.v1.preview_pb2 import PreviewAnswer, PreviewLatents
 
-FINGERPRINT = "f" * 32
 CLEAN = torch.randn(1, 4, 6, 6)
 
 
 class Decoder:
-    """Takes requests, and answers each when it is told to."""
+    """Takes requests for a model of its own, once it is started, and answers each when it is told to."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
+        self.fingerprint = secrets.token_hex(16)
         self.requests: asyncio.Queue[Any] = asyncio.Queue()
 
     async def start(self) -> None:
-        subject = latents_subject(FINGERPRINT)
+        subject = latents_subject(self.fingerprint)
         await self.exchange.control.subscribe(subject, QUEUE_GROUP, cb=self.requests.put)
-        await self.exchange.control.flush()
+        # The client's PING overtakes what it has not written yet: only the second one follows the subscription.
+        for _ in range(2):
+            await self.exchange.control.flush()
 
     async def answer(self, refusal: str = "") -> PreviewLatents:
         message = await asyncio.wait_for(self.requests.get(), 10)
@@ -39,10 +42,15 @@ class Decoder:
         return PreviewLatents.FromString(message.data)
 
 
-def previews(exchange: Exchange, time_limit_s: float = 10.0, spacing_s: float = 0.0, **policy: Any) -> Previews:
+@pytest.fixture
+def decoder(exchange: Exchange) -> Decoder:
+    return Decoder(exchange)
+
+
+def previews(decoder: Decoder, time_limit_s: float = 10.0, spacing_s: float = 0.0, **policy: Any) -> Previews:
     spec = JobSpec(model="shapes", prompt="a secret", width=96, preview=PreviewPolicy(**policy or {"every_steps": 2}))
-    model: Any = SimpleNamespace(checkpoint=SimpleNamespace(fingerprint=FINGERPRINT))
-    return Previews(exchange, model, DenoiseRequest(spec=spec), time_limit_s, spacing_s)
+    model: Any = SimpleNamespace(checkpoint=SimpleNamespace(fingerprint=decoder.fingerprint))
+    return Previews(decoder.exchange, model, DenoiseRequest(spec=spec), time_limit_s, spacing_s)
 
 
 async def settled(taker: OutputPreviews) -> None:
@@ -52,10 +60,9 @@ async def settled(taker: OutputPreviews) -> None:
     await asyncio.wait([taker.sending], timeout=10)
 
 
-async def test_every_second_step_with_what_a_decoder_needs_and_no_more(exchange: Exchange) -> None:
-    decoder = Decoder(exchange)
+async def test_every_second_step_with_what_a_decoder_needs_and_no_more(decoder: Decoder) -> None:
     await decoder.start()
-    made = previews(exchange)
+    made = previews(decoder)
     taker = made.of(1)
     assert [step for step in range(1, 4) if taker.due(step, 9)] == [2]
     taker.take(2, 9, CLEAN, lambda latents: latents + 1)
@@ -68,10 +75,9 @@ async def test_every_second_step_with_what_a_decoder_needs_and_no_more(exchange:
     assert (made.made_count, made.dropped_count) == (1, 0)
 
 
-async def test_what_is_due_while_one_is_on_its_way_is_dropped(exchange: Exchange) -> None:
-    decoder = Decoder(exchange)
+async def test_what_is_due_while_one_is_on_its_way_is_dropped(decoder: Decoder) -> None:
     await decoder.start()
-    made = previews(exchange, every_steps=1)
+    made = previews(decoder, every_steps=1)
     taker = made.of(0)
     assert taker.due(1, 9)
     taker.take(1, 9, CLEAN, lambda latents: latents)
@@ -83,8 +89,8 @@ async def test_what_is_due_while_one_is_on_its_way_is_dropped(exchange: Exchange
     assert (made.made_count, made.dropped_count) == (1, 2)
 
 
-async def test_a_decoder_that_is_not_there_refuses_or_is_silent_costs_that_preview_alone(exchange: Exchange) -> None:
-    made = previews(exchange, time_limit_s=0.3, every_steps=1)
+async def test_a_decoder_that_is_not_there_refuses_or_is_silent_costs_that_preview_alone(decoder: Decoder) -> None:
+    made = previews(decoder, time_limit_s=0.3, every_steps=1)
     taker = made.of(0)
 
     async def send(step: int) -> None:
@@ -93,7 +99,6 @@ async def test_a_decoder_that_is_not_there_refuses_or_is_silent_costs_that_previ
 
     await send(1)
     await settled(taker)  # nobody is there
-    decoder = Decoder(exchange)
     await decoder.start()
     await send(2)
     await decoder.answer("too many previews wait")
@@ -104,8 +109,8 @@ async def test_a_decoder_that_is_not_there_refuses_or_is_silent_costs_that_previ
     assert (made.made_count, made.dropped_count) == (0, 3)
 
 
-async def test_a_sampler_that_does_not_tell_is_no_failure(exchange: Exchange) -> None:
-    made = previews(exchange, every_steps=1)
+async def test_a_sampler_that_does_not_tell_is_no_failure(decoder: Decoder) -> None:
+    made = previews(decoder, every_steps=1)
     taker = made.of(0)
     for step in (1, 2):
         assert taker.due(step, 9)
@@ -113,10 +118,9 @@ async def test_a_sampler_that_does_not_tell_is_no_failure(exchange: Exchange) ->
     assert made.dropped_count == 2
 
 
-async def test_what_comes_too_soon_is_dropped(exchange: Exchange) -> None:
-    decoder = Decoder(exchange)
+async def test_what_comes_too_soon_is_dropped(decoder: Decoder) -> None:
     await decoder.start()
-    made = previews(exchange, spacing_s=3600.0, every_steps=1)
+    made = previews(decoder, spacing_s=3600.0, every_steps=1)
     taker = made.of(0)
     assert taker.due(1, 9)
     taker.take(1, 9, CLEAN, lambda latents: latents)
@@ -126,10 +130,9 @@ async def test_what_comes_too_soon_is_dropped(exchange: Exchange) -> None:
     assert (made.made_count, made.dropped_count) == (1, 7)
 
 
-async def test_outputs_that_are_made_together_do_not_take_each_others_turns(exchange: Exchange) -> None:
-    decoder = Decoder(exchange)
+async def test_outputs_that_are_made_together_do_not_take_each_others_turns(decoder: Decoder) -> None:
     await decoder.start()
-    made = previews(exchange, spacing_s=3600.0, every_steps=1)
+    made = previews(decoder, spacing_s=3600.0, every_steps=1)
     takers = [made.of(index) for index in range(3)]
     for taker in takers:
         assert taker.due(1, 9)
@@ -140,10 +143,9 @@ async def test_outputs_that_are_made_together_do_not_take_each_others_turns(exch
     assert (made.made_count, made.dropped_count) == (3, 0)
 
 
-async def test_large_latents_are_worked_on_beside_the_event_loop(exchange: Exchange) -> None:
-    decoder = Decoder(exchange)
+async def test_large_latents_are_worked_on_beside_the_event_loop(decoder: Decoder) -> None:
     await decoder.start()
-    taker = previews(exchange, every_steps=1).of(0)
+    taker = previews(decoder, every_steps=1).of(0)
     loop_thread, workers = threading.get_ident(), []
 
     def finish(latents: torch.Tensor) -> torch.Tensor:
