@@ -7,7 +7,7 @@ from statistics import median, quantiles
 
 from services.router.core.job import StageSeconds
 from triptych.client import Client
-from triptych.client.client import raise_if_failed
+from triptych.endings import raise_if_failed
 from triptych.v1.job_pb2 import Job, JobEvent, JobSpec, Stage
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.trial.orders import Fate, Order
+from triptych.endings import is_terminal
 from triptych.v1.job_pb2 import JobEvent, Preview
 
-ENDS = frozenset({"succeeded", "failed", "cancelled"})
 MAX_DETAILS = 40
 
 
@@ -139,7 +139,7 @@ def flaws(log: Sequence[JobEvent], output_count: int) -> list[str]:
     found = []
     if [event.sequence for event in log] != list(range(1, len(log) + 1)):
         found.append("its log has gaps or doubles")
-    if [kind_of(event) in ENDS for event in log] != [False] * (len(log) - 1) + [True]:
+    if [is_terminal(event) for event in log] != [False] * (len(log) - 1) + [True]:
         found.append("its log has not one end, at the end")
     if [event.epoch for event in log] != sorted(event.epoch for event in log):
         found.append("its log has an older term after a newer one")

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import grpc
 
-from bench.trial.accounts import ENDS, Accounts, Entry, kind_of
+from bench.trial.accounts import Accounts, Entry
 from bench.trial.orders import Fate, Order
 from triptych.client import Client, Patience
+from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError
 from triptych.rpc import open_channel
 from triptych.v1.job_pb2 import Job, JobEvent, JobSpec, Preview
@@ -133,7 +134,7 @@ class Customer:
                     self._accounts.preview(entry, item)
                     continue
                 self._accounts.see(entry, item)
-                if kind_of(item) in ENDS:
+                if is_terminal(item):
                     return True
                 if len(entry.seen) >= entry.order.deed_after and not entry.deed_done:
                     entry.deed_done = await self._deed(client, entry)

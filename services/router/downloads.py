@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from services.router.fold import is_over
+from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange
 from triptych.v1.job_pb2 import Job, Output

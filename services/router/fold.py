@@ -2,20 +2,8 @@
 
 from collections.abc import Callable
 
+from triptych.endings import TERMINAL_EVENTS
 from triptych.v1.job_pb2 import Job, JobEvent, JobState, Stage
-
-TERMINAL_STATES = frozenset({JobState.JOB_STATE_SUCCEEDED, JobState.JOB_STATE_FAILED, JobState.JOB_STATE_CANCELLED})
-_TERMINAL_EVENTS = frozenset({"succeeded", "failed", "cancelled"})
-
-
-def is_over(job: Job) -> bool:
-    """Whether the job has ended; nothing follows in its log."""
-    return job.state in TERMINAL_STATES
-
-
-def is_terminal(event: JobEvent) -> bool:
-    """Whether this event ends its job."""
-    return event.WhichOneof("event") in _TERMINAL_EVENTS
 
 
 def apply(job: Job, event: JobEvent) -> None:
@@ -24,9 +12,9 @@ def apply(job: Job, event: JobEvent) -> None:
     kind = event.WhichOneof("event")
     if kind is not None:
         _CHANGES[kind](job, event)
-    if kind in _TERMINAL_EVENTS or kind == "requeued":
+    if kind in TERMINAL_EVENTS or kind == "requeued":
         job.paused = False
-    if kind in _TERMINAL_EVENTS:
+    if kind in TERMINAL_EVENTS:
         job.stage = Stage.STAGE_UNSPECIFIED
         job.end_time.CopyFrom(event.time)
 

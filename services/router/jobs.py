@@ -11,7 +11,8 @@ from google.rpc.status_pb2 import Status
 from services.router.core.actions import Verdict
 from services.router.core.job import JobRequest, StageSeconds
 from services.router.events import StoredEvent
-from services.router.fold import apply, is_over
+from services.router.fold import apply
+from triptych.endings import is_over
 from triptych.merge_key import merge_key
 from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, JobState, Latents, Preview, PriorityClass
 

@@ -9,10 +9,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.router.durable import Conflict
 from services.router.events import EventStore, StoredEvent
-from services.router.fold import is_terminal
 from services.router.jobs import LiveJob
 from services.router.store import JobStore
 from services.router.throttle import ProgressThrottle
+from triptych.endings import is_terminal
 from triptych.exchange import ExchangeError, StoreFull
 from triptych.v1.job_pb2 import JobEvent, Progress
 

@@ -8,11 +8,11 @@ from services.router.core.events import JobRestored
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
 from services.router.events import EventStore
-from services.router.fold import is_over
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import stage_seconds
 from services.router.recorder import Recorders
 from services.router.store import JobStore, StoredRecord
+from triptych.endings import is_over
 from triptych.exchange import Exchange, ExchangeError
 from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState
 from triptych.v1.job_pb2 import Stage as StageMessage

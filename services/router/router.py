@@ -1,11 +1,8 @@
 """A router's life: connect, listen, take charge, serve, drain."""
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import structlog
 
@@ -16,6 +13,7 @@ from services.router.leadership import Leadership
 from services.router.quotas import Quotas
 from services.router.server import SERVICE_NAME, RouterServer
 from services.router.tokens import Tokens
+from triptych.address_file import address_file
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
 from triptych.rpc import RpcServer
@@ -71,7 +69,7 @@ class Router:
             await server.start(service.register)
             address = self._config.advertise or server.address
             try:
-                with _address_file(self._config.address_file, server.address):
+                with address_file(self._config.address_file, server.address):
                     log.info("router_listening", address=server.address)
                     await self._serve(catalog, exchange, server, service, address)
             finally:
@@ -133,18 +131,3 @@ async def _tell_health(server: RpcServer, exchange: Exchange) -> None:
             serving = exchange.connected
             await server.set_serving(serving)
         await asyncio.sleep(_HEALTH_PAUSE_S)
-
-
-@contextlib.contextmanager
-def _address_file(path: Path | None, address: str) -> Iterator[None]:
-    """Tell whoever started this process where it listens; the file goes when the process does."""
-    if path is None:
-        yield
-        return
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_text(address)
-    partial.rename(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ from services.stage.numerics import choose_device
 from services.stage.run_ahead import run_ahead_on
 from services.stage.term import keep_term
 from services.stage.yield_points import YieldPoint
+from triptych.address_file import address_file
 from triptych.catalog import Catalog, CatalogModel
 from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
@@ -131,7 +132,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     term = asyncio.create_task(keep_term(host))
     host.thread.start()
     try:
-        with _address_file(host.config, server.address):
+        with address_file(host.config.address_file, server.address):
             log.info("worker_listening", address=server.address, device=str(host.device))
             loading = asyncio.create_task(host.thread.run((float("-inf"), ""), partial(_load, host, service)))
             await _first(loading, ending)
@@ -194,21 +195,6 @@ async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
             work.result()
     finally:
         waiting.cancel()
-
-
-@contextlib.contextmanager
-def _address_file(config: WorkerConfig, address: str) -> Iterator[None]:
-    """Tell whoever started this process where it listens; the file goes when the process does."""
-    if config.address_file is None:
-        yield
-        return
-    partial = config.address_file.with_suffix(".partial")
-    partial.write_text(address)
-    partial.rename(config.address_file)
-    try:
-        yield
-    finally:
-        config.address_file.unlink(missing_ok=True)
 
 
 def _default_worker_id(stage: "Stage.ValueType") -> str:

@@ -15,7 +15,7 @@ from triptych.cli.suite_options import add_suite_options, suite_config
 from triptych.cli.terminal import Terminal, record, seconds
 from triptych.cli.values import seed, words
 from triptych.client import Client, Media
-from triptych.client.client import raise_if_failed
+from triptych.endings import raise_if_failed
 from triptych.v1 import job_pb2
 
 PROMPT = "a large red circle left of a small blue star on a white background"

@@ -5,15 +5,17 @@ import contextlib
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 
 from triptych.client.credentials import find_credentials, host_and_port
+from triptych.client.download import collect
 from triptych.client.local_suite import find_router
 from triptych.client.media import Media
-from triptych.client.patience import Patience, Retries
-from triptych.errors import Reason, TriptychError, from_rpc_error, from_status
+from triptych.client.patience import Patience, Retries, interruption
+from triptych.endings import is_over, is_terminal, raise_if_failed
+from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import open_channel
 from triptych.tls import TlsFiles
 from triptych.v1 import job_pb2, router_service_pb2, router_service_pb2_grpc
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 CALL_TIMEOUT_S = 15.0
 CANCEL_TIMEOUT_S = 5.0
 PAGE_SIZE = 200
-ENDS = frozenset({"succeeded", "failed", "cancelled"})
-ENDED = frozenset({job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED})
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -110,14 +110,14 @@ class Client:
                     self._answered = True
                     retries = self._retries()
                     yield event
-                    if event.WhichOneof("event") in ENDS:
+                    if is_terminal(event):
                         return
                 job = await self.job(job_id)
-                if job.state in ENDED and job.last_sequence <= after_sequence:
+                if is_over(job) and job.last_sequence <= after_sequence:
                     return  # nothing was left to tell
                 broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream before the job had ended.")
             except grpc.aio.AioRpcError as failure:
-                broken = _interruption(failure)
+                broken = interruption(failure)
             await retries.pause(broken)
 
     async def stream(
@@ -134,10 +134,9 @@ class Client:
         try:
             yield job
             async for item in self.follow(job.job_id):
-                kind = item.WhichOneof("event") if isinstance(item, job_pb2.JobEvent) else None
-                ended = kind in ENDS
+                ended = isinstance(item, job_pb2.JobEvent) and is_terminal(item)
                 yield item
-                if isinstance(item, job_pb2.JobEvent) and kind == "output":
+                if isinstance(item, job_pb2.JobEvent) and item.WhichOneof("event") == "output":
                     yield await self.download(job.job_id, item.output.index)
         finally:
             if not ended:
@@ -209,9 +208,9 @@ class Client:
         request = router_service_pb2.DownloadOutputRequest(job_id=job_id, output_index=output_index)
         while True:
             try:
-                media = await _collect(self._stub.DownloadOutput(request))
+                media = await collect(self._stub.DownloadOutput(request))
             except grpc.aio.AioRpcError as failure:
-                await retries.pause(_interruption(failure))
+                await retries.pause(interruption(failure))
             else:
                 self._answered = True
                 return media
@@ -241,7 +240,7 @@ class Client:
                     yield response
                 broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream.")
             except grpc.aio.AioRpcError as failure:
-                broken = _interruption(failure)
+                broken = interruption(failure)
             await retries.pause(broken)
 
     @property
@@ -280,33 +279,3 @@ class Client:
         """Cancel on the way out, even while this task is being cancelled; the caller's own error matters more."""
         with contextlib.suppress(TriptychError, TimeoutError):
             await asyncio.wait_for(asyncio.shield(self.cancel(job_id)), CANCEL_TIMEOUT_S)
-
-
-def raise_if_failed(event: job_pb2.JobEvent) -> None:
-    """Raises the error behind a failed or cancelled job; other events pass."""
-    kind = event.WhichOneof("event")
-    if kind == "failed":
-        raise from_status(event.failed.error)
-    if kind == "cancelled":
-        raise TriptychError(Reason.CANCELLED, f"Job {event.job_id} was cancelled.")
-
-
-async def _collect(chunks: "grpc.aio.UnaryStreamCall[Any, router_service_pb2.DownloadOutputResponse]") -> Media:
-    output = job_pb2.Output()
-    data = bytearray()
-    async for response in chunks:
-        if response.WhichOneof("event") == "output":
-            output = response.output
-            continue
-        if response.chunk.offset != len(data):
-            raise TriptychError(Reason.BUNDLE_CORRUPT, f"A chunk is missing at byte {len(data)} of the output.")
-        data += response.chunk.data
-    return Media(output, bytes(data))
-
-
-def _interruption(failure: grpc.aio.AioRpcError) -> TriptychError:
-    """A server that ends cancels the streams it still has: to us that is a broken stream, not a cancelled job."""
-    error = from_rpc_error(failure)
-    if error.reason is Reason.CANCELLED:
-        return TriptychError(Reason.UNREACHABLE, error.message)
-    return error

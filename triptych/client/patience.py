@@ -4,7 +4,9 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from triptych.errors import Reason, TriptychError
+import grpc
+
+from triptych.errors import Reason, TriptychError, from_rpc_error
 
 # The call did not happen, or may be made again without harm: reads, cancels, and submits under one request id.
 PASSING = frozenset({Reason.UNREACHABLE, Reason.NOT_READY, Reason.EXCHANGE_UNAVAILABLE, Reason.DRAINING})
@@ -41,3 +43,11 @@ class Retries:
         self._spent_s += pause_s
         self._pause_s = min(2 * self._pause_s, self._patience.max_pause_s)
         await asyncio.sleep(pause_s)
+
+
+def interruption(failure: grpc.aio.AioRpcError) -> TriptychError:
+    """A server that ends cancels the streams it still has: to us that is a broken stream, not a cancelled job."""
+    error = from_rpc_error(failure)
+    if error.reason is Reason.CANCELLED:
+        return TriptychError(Reason.UNREACHABLE, error.message)
+    return error

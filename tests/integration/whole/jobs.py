@@ -3,9 +3,8 @@
 from typing import Any
 
 from triptych.client import Client
+from triptych.endings import is_terminal
 from triptych.v1.job_pb2 import MEDIA_FORMAT_PNG, JobEvent, JobSpec
-
-ENDS = {"succeeded", "failed", "cancelled"}
 
 
 def job(model: str, **fields: Any) -> JobSpec:
@@ -17,7 +16,7 @@ async def events_of(client: Client, job_id: str) -> list[JobEvent]:
     """A job's whole log, up to its end: numbered without a gap, one end, nothing after it."""
     events = [event async for event in client.watch(job_id)]
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert [kind_of(event) in ENDS for event in events] == [False] * (len(events) - 1) + [True]
+    assert [is_terminal(event) for event in events] == [False] * (len(events) - 1) + [True]
     return events
 
 

@@ -13,11 +13,12 @@ from services.router.core.events import ResultGone, TaskFailed
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task
 from services.router.events import StoredEvent
 from services.router.failures import Blow, judge
-from services.router.fold import apply, is_over
+from services.router.fold import apply
 from services.router.ids import check_job_id, check_request_id, new_job_id
 from services.router.jobs import JobTable, LiveJob
 from services.router.throttle import ProgressThrottle
 from triptych.config import ConfigError, load_toml
+from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
 from triptych.v1 import job_pb2 as pb
 
