@@ -25,6 +25,7 @@ from PIL import Image, ImageChops
 
 from bench.stock import GUIDANCE, SIDE, STEPS, StockPipeline, prompt_of
 from triptych.client import Client
+from triptych.durations import seconds_of
 from triptych.supervisor import Suite, SuiteConfig, default_catalog
 from triptych.v1.job_pb2 import JobEvent, JobSpec, Stage
 
@@ -112,7 +113,7 @@ def _intervals(log: list[JobEvent], end: str) -> list[Interval]:
     ends = [event.time for event in log if event.WhichOneof("event") == end]
     if not starts or not ends:
         return []
-    return [(starts[0].ToNanoseconds() / 1e9, ends[-1].ToNanoseconds() / 1e9)]
+    return [(seconds_of(starts[0]), seconds_of(ends[-1]))]
 
 
 def _covered(interval: Interval, others: list[Interval]) -> float:

@@ -7,6 +7,7 @@ from statistics import median, quantiles
 
 from services.router.core.job import StageSeconds
 from triptych.client import Client
+from triptych.durations import seconds_of
 from triptych.endings import raise_if_failed
 from triptych.v1.job_pb2 import Job, JobEvent, JobSpec, Stage
 
@@ -47,9 +48,9 @@ async def pass_through(client: Client, spec: JobSpec, began_at: float | None = N
         elif isinstance(item, JobEvent):
             raise_if_failed(item)
             if item.HasField("stage_started"):
-                started.setdefault(item.stage_started.stage, item.time.ToNanoseconds() / 1e9)
+                started.setdefault(item.stage_started.stage, seconds_of(item.time))
     ended_at = time.time()
-    device_s = (await client.job(job_id)).denoise_time.ToNanoseconds() / 1e9
+    device_s = seconds_of((await client.job(job_id)).denoise_time)
     return Passage(began_at, started[Stage.STAGE_DENOISE], started[Stage.STAGE_DECODE], ended_at, device_s)
 
 

@@ -19,6 +19,7 @@ from services.decoder.preview_file import MEDIA_TYPE, preview_file
 from services.stage.hosted_model import HostedModel
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
+from triptych.durations import seconds_of
 from triptych.errors import TriptychError
 from triptych.exchange import Bundle, ExchangeError, unpack
 from triptych.previews import DEFAULT_SIDE, QUEUE_GROUP, latents_subject, made_subject
@@ -79,7 +80,7 @@ class Previews:
         try:
             request = PreviewLatents.FromString(message.data)
             check_spec(request.spec)
-            async with asyncio.timeout(min(request.time_limit.ToNanoseconds() / 1e9, MAX_LIMIT_S)):
+            async with asyncio.timeout(min(seconds_of(request.time_limit), MAX_LIMIT_S)):
                 preview = await self._preview(model, decoder, request)
             await self._host.exchange.control.publish(made_subject(preview.job_id), preview.SerializeToString())
         except TimeoutError:

@@ -20,6 +20,7 @@ from services.stage.ref_check import check_refs
 from services.stage.short_memory import run_twice
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
+from triptych.durations import duration_of
 from triptych.exchange import Bundle, Entry
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
@@ -71,7 +72,7 @@ class DecoderServer(DecoderServiceServicer):
         tiled = replace(work, tile_from_pixels=0)
         frames, device_s = await run_twice(thread, rank, partial(work.run, thread), alone=partial(tiled.run, thread))
         response = DecodeResponse(output=await self._store(model, request, frames))
-        response.device_time.FromNanoseconds(round(device_s * 1e9))
+        response.device_time.CopyFrom(duration_of(device_s))
         return response
 
     async def _bundles(self, model: HostedModel, request: DecodeRequest) -> list[Bundle]:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import structlog
-from google.protobuf.duration_pb2 import Duration
 
 from services.denoiser.amendments import Amendments
 from services.denoiser.checkpoints import Checkpoints
@@ -19,6 +18,7 @@ from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
 from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
+from triptych.durations import duration_of
 from triptych.errors import Violation, invalid
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
@@ -183,13 +183,11 @@ class Denoising:
                 merged_batch_size=batch.merged if batch.merged > batch.own else 0,
                 call_count=denoised.forwards.by_batch[batch].count,
             )
-            measurement.device_time.FromNanoseconds(round(denoised.device_s * share * 1e9))
+            measurement.device_time.CopyFrom(duration_of(denoised.device_s * share))
             self._measurements.append(measurement)
 
     def _finished(self) -> DenoiseFinished:
-        total = Duration()
-        total.FromNanoseconds(round(self._device_s * 1e9))
-        return DenoiseFinished(device_time=total, measurements=self._measurements)
+        return DenoiseFinished(device_time=duration_of(self._device_s), measurements=self._measurements)
 
 
 def _is_for(entry: Conditioning, output_index: int) -> bool:

@@ -1,6 +1,5 @@
 """The encoder's gRPC face."""
 
-from google.protobuf.duration_pb2 import Duration
 from grpc.aio import Server
 
 from services.encoder.batch import BlockBatches
@@ -11,6 +10,7 @@ from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
+from triptych.durations import duration_of
 from triptych.rpc.typing import Context
 from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse, StageCall
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
@@ -53,6 +53,6 @@ class EncoderServer(EncoderServiceServicer):
                 encoded = await self._encoder.encode(model, request.spec, rank, self._owner(request.call))
             except Exception as error:
                 raise stage_failure(error, "encoding", request.spec) from error
-        device_time = Duration()
-        device_time.FromNanoseconds(round(encoded.device_s * 1e9))
-        return EncodeResponse(conditioning=encoded.conditioning, cached=encoded.cached, device_time=device_time)
+        return EncodeResponse(
+            conditioning=encoded.conditioning, cached=encoded.cached, device_time=duration_of(encoded.device_s)
+        )

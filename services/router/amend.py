@@ -10,10 +10,11 @@ from services.router.driver import Driver
 from services.router.ids import check_request_id
 from services.router.intake import Intake, digest_of, refusal
 from services.router.jobs import JobTable, LiveJob, job_request
-from services.router.pricing import amended, seconds, stage_seconds
+from services.router.pricing import amended, stage_seconds
 from services.router.recorder import Recorders
 from services.router.store import JobStore
 from triptych.catalog import Catalog
+from triptych.durations import seconds_of
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import Exchange
 from triptych.v1.job_pb2 import (
@@ -98,7 +99,7 @@ class Amend:
             return await self._change_ended(live.record, amendment, request_id)
         if not verdict.admitted:
             log.info("amendment_refused", job_id=live.job_id, reason=verdict.reason)
-            raise refusal(verdict, seconds(estimate.total))
+            raise refusal(verdict, seconds_of(estimate.total))
         live.amend(spec, request)
         told = await self._driver.calls.amend(task, verdict.rank, amendment)
         if told is not None and told != step_count:

@@ -17,8 +17,9 @@ from services.router.core.job import Stage, Task
 from services.router.failures import Blow, judge
 from services.router.fleet import Fleet, KnownWorker
 from services.router.jobs import LiveJob
-from services.router.pricing import Pricing, duration, seconds
+from services.router.pricing import Pricing
 from services.router.recorder import Recorder, Recorders
+from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
@@ -183,7 +184,7 @@ class StageCalls:
         stub = EncoderServiceStub(call.worker.channel)
         request = EncodeRequest(call=self._stage_call(call), spec=call.job.stage_spec)
         response = await stub.Encode(request, timeout=self._config.encode_timeout_s)
-        record, spent_s = call.job.record, seconds(response.device_time)
+        record, spent_s = call.job.record, seconds_of(response.device_time)
         del record.conditioning[:]
         record.conditioning.extend(response.conditioning)
         _add(record.job.encode_time, spent_s)
@@ -238,7 +239,7 @@ class StageCalls:
         raise RuntimeError("the denoiser ended its stream without having finished")
 
     def _denoised(self, call: Call, finished: DenoiseFinished) -> Event:
-        spent_s = seconds(finished.device_time)
+        spent_s = seconds_of(finished.device_time)
         _add(call.job.job.denoise_time, spent_s)
         made = call.job.request.output_count - len(call.start.finished_outputs)
         if not call.job.steps_vary:
@@ -255,7 +256,7 @@ class StageCalls:
         )
         stub = DecoderServiceStub(call.worker.channel)
         response = await stub.Decode(request, timeout=self._config.decode_timeout_s)
-        spent_s = seconds(response.device_time)
+        spent_s = seconds_of(response.device_time)
         _add(call.job.job.decode_time, spent_s)
         call.recorder.write(call.event(output=response.output))
         self._pricing.observe(call.job.spec, Stage.DECODE, call.device, spent_s)
@@ -304,4 +305,4 @@ def _part_done(call: Call, fraction: float) -> float:
 
 
 def _add(total: Duration, more_s: float) -> None:
-    total.CopyFrom(duration(seconds(total) + more_s))
+    total.CopyFrom(duration_of(seconds_of(total) + more_s))

@@ -15,8 +15,8 @@ from services.router.core.actions import (
     StartTask,
     StopTask,
 )
-from services.router.pricing import duration
 from services.router.stages import TO_PROTO
+from triptych.durations import duration_of
 from triptych.v1.router_service_pb2 import Decision, Verdict
 
 
@@ -26,11 +26,11 @@ def verdict_message(verdict: actions.Verdict) -> Verdict:
         admitted=verdict.admitted,
         reason=verdict.reason,
         pool=verdict.pool,
-        backlog=duration(verdict.backlog_s),
-        limit=duration(verdict.limit_s),
+        backlog=duration_of(verdict.backlog_s),
+        limit=duration_of(verdict.limit_s),
     )
     if not verdict.admitted:
-        made.retry_after.CopyFrom(duration(verdict.retry_after_s))
+        made.retry_after.CopyFrom(duration_of(verdict.retry_after_s))
     return made
 
 

@@ -27,6 +27,7 @@ from services.router.recorder import Recorders
 from services.router.store import SCHEMA_VERSION, JobStore
 from services.router.validation import check_deadline, complete_spec, too_large
 from triptych.catalog import Catalog
+from triptych.durations import seconds_of
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
@@ -205,7 +206,7 @@ class Intake:
         self._quotas.check_room(tenant, priced.estimate.seconds.total_s, self._jobs)
         now = Timestamp()
         now.GetCurrentTime()
-        request = priced.request(new_job_id(now.ToNanoseconds() / 1e9), tenant)
+        request = priced.request(new_job_id(seconds_of(now)), tenant)
         record = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=digest)
         record.job.CopyFrom(Job(job_id=request.job_id, tenant=tenant, state=JobState.JOB_STATE_QUEUED))
         record.job.spec.CopyFrom(without_attachment_data(priced.spec))

@@ -12,6 +12,7 @@ from services.router.core.actions import Verdict
 from services.router.core.job import JobRequest, StageSeconds
 from services.router.events import StoredEvent
 from services.router.fold import apply
+from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.merge_key import merge_key
 from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, JobState, Latents, Preview, PriorityClass
@@ -140,7 +141,7 @@ def job_request(job_id: str, tenant: str, spec: JobSpec, price: StageSeconds) ->
         priority_class=PriorityClass.Name(spec.priority_class).removeprefix("PRIORITY_CLASS_").lower(),
         seconds=price,
         output_count=spec.output_count,
-        deadline_s=deadline.seconds + deadline.nanos / 1e9 if spec.HasField("deadline") else None,
+        deadline_s=seconds_of(deadline) if spec.HasField("deadline") else None,
         merge_key=merge_key(spec),
     )
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-
 from services.router.core.estimator import CurveEstimator, Estimate, Sample, Serving
 from services.router.core.job import Stage, StageSeconds
 from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
 from services.router.core.quadratic import Point, Quadratic, fit
 from services.router.stages import FROM_PROTO
 from triptych.catalog import Catalog, Cost
+from triptych.durations import duration_of, seconds_of
 from triptych.v1 import job_pb2
 from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.worker_pb2 import ForwardCost, Measurement, ModelProfile, WorkerHeartbeat
@@ -50,7 +49,7 @@ class Pricing:
                 self._forwards[name] = forward_law(model.forward_costs)
                 self._set_cost(name)
             if model.HasField("load_time"):
-                self._estimator.observe_load(name, FROM_PROTO[beat.stage], device, seconds(model.load_time))
+                self._estimator.observe_load(name, FROM_PROTO[beat.stage], device, seconds_of(model.load_time))
 
     def price(self, spec: JobSpec, serving: Serving) -> Estimate:
         """The price of a complete spec. Raises KeyError for a model that no worker has told of."""
@@ -96,7 +95,7 @@ class Pricing:
         for each in forwards:
             size = each.token_count or self._estimator.size(shape, Stage.DENOISE)
             kind = device_kind(each.device or device)
-            spent_s = each.device_time.ToNanoseconds() / 1e9
+            spent_s = seconds_of(each.device_time)
             sample = Sample(spec.model, Stage.DENOISE, kind, size, spent_s, each.call_count, each.batch_size)
             self._estimator.observe(sample)
         usual = max(forwards, key=lambda each: each.call_count)
@@ -164,10 +163,10 @@ def device_kind(label: str) -> str:
 def estimate_message(estimate: Estimate) -> job_pb2.Estimate:
     seconds = estimate.seconds
     return job_pb2.Estimate(
-        total=duration(seconds.total_s),
-        encode=duration(seconds.encode_s),
-        denoise=duration(seconds.denoise_s),
-        decode=duration(seconds.decode_s),
+        total=duration_of(seconds.total_s),
+        encode=duration_of(seconds.encode_s),
+        denoise=duration_of(seconds.denoise_s),
+        decode=duration_of(seconds.decode_s),
         forward_count=estimate.forward_count,
         token_count=estimate.token_count,
     )
@@ -175,28 +174,17 @@ def estimate_message(estimate: Estimate) -> job_pb2.Estimate:
 
 def stage_seconds(estimate: job_pb2.Estimate) -> StageSeconds:
     """The other way round, for a job that is taken up again."""
-    return StageSeconds(seconds(estimate.encode), seconds(estimate.denoise), seconds(estimate.decode))
-
-
-def duration(seconds_: float) -> Duration:
-    """Seconds, 0 if negative or not finite, as a message."""
-    made = Duration()
-    made.FromNanoseconds(round(seconds_ * 1e9) if isfinite(seconds_) and seconds_ > 0 else 0)
-    return made
-
-
-def seconds(duration_: Duration) -> float:
-    return float(duration_.seconds) + duration_.nanos / 1e9
+    return StageSeconds(seconds_of(estimate.encode), seconds_of(estimate.denoise), seconds_of(estimate.decode))
 
 
 def amended(estimate: job_pb2.Estimate, spec: JobSpec, step_count: int) -> job_pb2.Estimate:
     """A job's estimate if it ran another number of steps: as it was told before, and the denoise in proportion."""
     ratio = steps_run(spec, step_count) / steps_run(spec)
-    denoise_s = seconds(estimate.denoise) * ratio
+    denoise_s = seconds_of(estimate.denoise) * ratio
     return job_pb2.Estimate(
-        total=duration(seconds(estimate.encode) + denoise_s + seconds(estimate.decode)),
+        total=duration_of(seconds_of(estimate.encode) + denoise_s + seconds_of(estimate.decode)),
         encode=estimate.encode,
-        denoise=duration(denoise_s),
+        denoise=duration_of(denoise_s),
         decode=estimate.decode,
         forward_count=round(estimate.forward_count * ratio),
         token_count=estimate.token_count,

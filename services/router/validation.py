@@ -6,6 +6,7 @@ from math import isfinite
 from services.router.attachments import check_attachments
 from services.router.extra import check_extra
 from triptych.catalog import CatalogModel
+from triptych.durations import seconds_of
 from triptych.errors import TriptychError, Violation, invalid
 from triptych.previews import DEFAULT_SIDE, check_policy
 from triptych.v1.job_pb2 import JobSpec, MediaFormat, PriorityClass
@@ -55,7 +56,7 @@ def check_deadline(spec: JobSpec, now_s: float) -> None:
         return
     if not 0 <= spec.deadline.nanos < 10**9:
         raise invalid(Violation("spec.deadline", "nanos must be 0 to 999,999,999"))
-    if spec.deadline.seconds + spec.deadline.nanos / 1e9 <= now_s:
+    if seconds_of(spec.deadline) <= now_s:
         raise invalid(Violation("spec.deadline", "is in the past"))
 
 

@@ -8,11 +8,12 @@ from services.router.core.scheduler import Scheduler
 from services.router.decisions import verdict_message
 from services.router.fleet import Fleet
 from services.router.jobs import JobTable
-from services.router.pricing import duration, estimate_message
+from services.router.pricing import estimate_message
 from services.router.principal import Principal
 from services.router.stages import TO_PROTO
 from services.router.validation import side_multiple
 from triptych.catalog import Catalog, CatalogModel
+from triptych.durations import duration_of
 from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.router_service_pb2 import (
     EstimateJobResponse,
@@ -53,8 +54,8 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, w
                 active_jobs=[
                     active if may_see(active.job_id, jobs, who) else ActiveJob() for active in beat.active_jobs
                 ],
-                backlog=duration(view.unrun_s if view else 0.0),
-                heartbeat_age=duration(monotonic() - known.heard_s),
+                backlog=duration_of(view.unrun_s if view else 0.0),
+                heartbeat_age=duration_of(monotonic() - known.heard_s),
                 cache=beat.cache if beat.HasField("cache") else None,
                 version=beat.version,
             )
@@ -65,8 +66,8 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, w
                 name=pool.name,
                 queued_count=pool.queued,
                 running_count=pool.running,
-                backlog=duration(pool.backlog_s),
-                max_backlog=duration(pool.max_backlog_s),
+                backlog=duration_of(pool.backlog_s),
+                max_backlog=duration_of(pool.max_backlog_s),
                 worker_count=pool.workers,
             )
         )

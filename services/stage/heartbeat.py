@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import nats.errors
 import structlog
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.stage.numerics import device_label, numerics_id
 from triptych import __version__
+from triptych.durations import duration_of
 from triptych.exchange import ExchangeUnavailable
 from triptych.rpc import RpcServer
 from triptych.v1.job_pb2 import Stage
@@ -81,7 +81,7 @@ class Heartbeat:
         model = WorkerModel(profile=host.checkpoints[name].profile, resident=True)
         model.forward_costs.extend(host.forward_costs.get(name, []))
         if name in host.load_s:
-            model.load_time.FromNanoseconds(round(host.load_s[name] * 1e9))
+            model.load_time.CopyFrom(duration_of(host.load_s[name]))
         return model
 
     def _check_device(self) -> None:
@@ -105,8 +105,6 @@ class Heartbeat:
     def _message(self) -> WorkerHeartbeat:
         host = self._host
         self._sequence += 1
-        interval = Duration()
-        interval.FromNanoseconds(round(host.config.heartbeat_seconds * 1e9))
         return WorkerHeartbeat(
             worker_id=host.worker_id,
             stage=host.stage,
@@ -122,7 +120,7 @@ class Heartbeat:
             active_jobs=host.calls.active,
             labels=host.config.labels,
             cache=self._cache_stats(),
-            interval=interval,
+            interval=duration_of(host.config.heartbeat_seconds),
             device_tflops=host.device_tflops,
             merge_keys=host.merge_keys(),
         )

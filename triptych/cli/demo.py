@@ -15,6 +15,7 @@ from triptych.cli.suite_options import add_suite_options, suite_config
 from triptych.cli.terminal import Terminal, record, seconds
 from triptych.cli.values import seed, words
 from triptych.client import Client, Media
+from triptych.durations import seconds_of
 from triptych.endings import raise_if_failed
 from triptych.v1 import job_pb2
 
@@ -80,9 +81,9 @@ class Demo:
         """The times, the picture and what to do next."""
         job, say = self._job, self._terminal.say
         device_s = {
-            "encode": job.encode_time.ToNanoseconds() / 1e9,
-            "denoise": job.denoise_time.ToNanoseconds() / 1e9,
-            "decode": job.decode_time.ToNanoseconds() / 1e9,
+            "encode": seconds_of(job.encode_time),
+            "denoise": seconds_of(job.denoise_time),
+            "decode": seconds_of(job.decode_time),
         }
         say(f"start    {seconds(self._start_s)}")
         for stage, spent_s in device_s.items():

@@ -3,6 +3,7 @@
 from google.protobuf.duration_pb2 import Duration
 
 from triptych.cli.terminal import enum_word, seconds, stage_word
+from triptych.durations import seconds_of
 from triptych.v1 import router_service_pb2, worker_pb2
 
 WORKER_HEADER = ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "HEARTBEAT")
@@ -40,4 +41,4 @@ def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:
 
 
 def _time(duration: Duration) -> str:
-    return seconds(duration.ToNanoseconds() / 1e9)
+    return seconds(seconds_of(duration))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from triptych.cli.fleet_table import POOL_HEADER, WORKER_HEADER, pool_cells, sorted_workers, worker_cells
 from triptych.cli.terminal import GAP, Terminal, record, seconds, stage_word
 from triptych.client import Client
+from triptych.durations import seconds_of
 from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetResponse
 
 _SHOWN_DECISIONS = 15
@@ -57,7 +58,7 @@ class Lines:
         for pool in response.snapshot.pools:
             line = (
                 f"pool {pool.name}: {pool.worker_count} workers, {pool.queued_count} queued, "
-                f"{pool.running_count} running, {seconds(pool.backlog.ToNanoseconds() / 1e9)} to run per worker"
+                f"{pool.running_count} running, {seconds(seconds_of(pool.backlog))} to run per worker"
             )
             if self._pools.get(pool.name) != line:
                 self._pools[pool.name] = line

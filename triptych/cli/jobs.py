@@ -9,6 +9,7 @@ from triptych.cli.request import add_request_options, build_spec
 from triptych.cli.story import estimate_s, state_words
 from triptych.cli.terminal import Terminal, record, seconds
 from triptych.cli.values import positive, words
+from triptych.durations import seconds_of
 from triptych.v1 import job_pb2, router_service_pb2
 
 PROMPT_CHARACTERS = 40
@@ -97,7 +98,7 @@ async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.emit(record(answer))
     estimate = answer.estimate
     for name, part in (("encode", estimate.encode), ("denoise", estimate.denoise), ("decode", estimate.decode)):
-        terminal.say(f"{name:<8} {seconds(part.ToNanoseconds() / 1e9)}")
+        terminal.say(f"{name:<8} {seconds(seconds_of(part))}")
     terminal.say(f"{'total':<8} {seconds(estimate_s(estimate))} for {estimate.forward_count} forwards")
     terminal.say(f"{'pool':<8} {answer.verdict.pool or '-'}")
     terminal.say(f"{'verdict':<8} {_verdict(answer.verdict)}")
@@ -118,13 +119,13 @@ def _amended(before: job_pb2.Job, job: job_pb2.Job, *, finish_now: bool) -> str:
 
 
 def _verdict(verdict: router_service_pb2.Verdict) -> str:
-    backlog = f"{seconds(verdict.backlog.ToNanoseconds() / 1e9)} of work ahead"
+    backlog = f"{seconds(seconds_of(verdict.backlog))} of work ahead"
     if verdict.admitted:
         return f"would be taken now, {backlog}"
-    limit = f"limit {seconds(verdict.limit.ToNanoseconds() / 1e9)}"
+    limit = f"limit {seconds(seconds_of(verdict.limit))}"
     words = f"would be refused ({verdict.reason}): {backlog}, {limit}"
     if verdict.HasField("retry_after"):
-        words += f"; try again in {seconds(verdict.retry_after.ToNanoseconds() / 1e9)}"
+        words += f"; try again in {seconds(seconds_of(verdict.retry_after))}"
     return words
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
 from triptych.cli.values import positive
 from triptych.client import replace_file
+from triptych.durations import duration_of
 from triptych.v1 import job_pb2
 
 
@@ -36,7 +37,7 @@ def preview_policy(args: argparse.Namespace) -> job_pb2.PreviewPolicy | None:
     if args.preview_every is not None:
         if not 0 < args.preview_every <= 1e9:
             raise Failure(f"--preview-every: {args.preview_every:g} is no number of seconds", EXIT_BAD_INPUT)
-        policy.every_time.FromNanoseconds(round(args.preview_every * 1e9))
+        policy.every_time.CopyFrom(duration_of(args.preview_every))
     return policy
 
 

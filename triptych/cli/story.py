@@ -1,6 +1,7 @@
 """A job's events as a person reads them: a sentence for each, and one gauge for the whole job."""
 
 from triptych.cli.terminal import enum_word, seconds, stage_word
+from triptych.durations import seconds_of
 from triptych.v1 import job_pb2
 
 _DOING = {
@@ -47,9 +48,9 @@ def progress_words(progress: job_pb2.Progress) -> str:
 def ending(job: job_pb2.Job) -> str:
     """A finished job's time per stage."""
     parts = [
-        ("encode", job.encode_time.ToNanoseconds() / 1e9),
-        ("denoise", job.denoise_time.ToNanoseconds() / 1e9),
-        ("decode", job.decode_time.ToNanoseconds() / 1e9),
+        ("encode", seconds_of(job.encode_time)),
+        ("denoise", seconds_of(job.denoise_time)),
+        ("decode", seconds_of(job.decode_time)),
     ]
     cached = " (cached)" if job.conditioning_cached else ""
     return ", ".join(f"{name} {seconds(value)}{cached if name == 'encode' else ''}" for name, value in parts)
@@ -64,7 +65,7 @@ def state_words(job: job_pb2.Job) -> str:
 
 def estimate_s(estimate: job_pb2.Estimate) -> float:
     """Seconds over all stages."""
-    return estimate.total.ToNanoseconds() / 1e9
+    return seconds_of(estimate.total)
 
 
 class Gauge:

@@ -14,6 +14,7 @@ from triptych.client.download import collect
 from triptych.client.local_suite import find_router
 from triptych.client.media import Media
 from triptych.client.patience import Patience, Retries, interruption
+from triptych.durations import duration_of
 from triptych.endings import is_over, is_terminal, raise_if_failed
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import open_channel
@@ -231,8 +232,7 @@ class Client:
         """
         retries = self._retries()
         while True:
-            request = router_service_pb2.WatchFleetRequest()
-            request.interval.FromNanoseconds(int(interval_s * 1e9))
+            request = router_service_pb2.WatchFleetRequest(interval=duration_of(interval_s))
             try:
                 async for response in self._stub.WatchFleet(request):
                     self._answered = True

@@ -9,9 +9,10 @@ from google.protobuf.json_format import ParseDict
 
 from services.router.core.estimator import Estimate, Serving
 from services.router.core.job import Stage
-from services.router.pricing import Pricing, duration, estimate_message, seconds, stage_seconds
+from services.router.pricing import Pricing, estimate_message, stage_seconds
 from tests.unit.router.profiles import PROFILE
 from triptych.catalog import Catalog, CatalogModel, Cost
+from triptych.durations import duration_of, seconds_of
 from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.worker_pb2 import DeclaredInput, Measurement, ModelProfile, WorkerHeartbeat, WorkerModel
 
@@ -74,7 +75,7 @@ ON_CPU = Serving({stage: {"cpu x86_64": 1} for stage in Stage})
 
 def measurement(seconds_: float, calls: int, *, batch: int = 1, tokens: int = 0) -> Measurement:
     return Measurement(
-        model="model", token_count=tokens, batch_size=batch, call_count=calls, device_time=duration(seconds_)
+        model="model", token_count=tokens, batch_size=batch, call_count=calls, device_time=duration_of(seconds_)
     )
 
 
@@ -184,9 +185,9 @@ def test_messages_there_and_back(pricing: Pricing) -> None:
     estimate = price(pricing)
     message = estimate_message(estimate)
     assert stage_seconds(message).total_s == pytest.approx(estimate.seconds.total_s, abs=1e-6)
-    assert seconds(message.total) == pytest.approx(estimate.seconds.total_s)
+    assert seconds_of(message.total) == pytest.approx(estimate.seconds.total_s)
 
 
 @pytest.mark.parametrize("value", [inf, -inf, nan, -1.0, 0.0])
 def test_what_is_no_duration_is_none(value: float) -> None:
-    assert duration(value).ToNanoseconds() == 0
+    assert duration_of(value).ToNanoseconds() == 0
