@@ -11,7 +11,7 @@ import torch
 from services.stage.advancing import Advancing
 from services.stage.fibre import Fibre, Merging, SharedCall, SharedFibre, Stopped
 from services.stage.hub import Hub
-from services.stage.nesting import Nesting
+from services.stage.pause_bounds import PauseBounds
 from services.stage.turns import Group, Phase, Rank, Turns, Unit
 
 __all__ = ["DeviceThread", "Merging", "Rank", "SharedCall", "Stopped", "TooMuchWaits"]
@@ -28,14 +28,14 @@ class DeviceThread:
 
     Work that takes long calls `give_way()` where it can be paused: if better-ranked work waits, that goes on, and this
     one when nothing better is left, where it was. So nothing is recomputed, no state is saved, and no two pieces of
-    work ever touch the device at once. At most `max_waiting` wait to be started; `nesting` says how much may lie
+    work ever touch the device at once. At most `max_waiting` wait to be started; `pause_bounds` say how much may lie
     paused.
     """
 
-    def __init__(self, name: str, max_waiting: int = 256, nesting: Nesting | None = None) -> None:
+    def __init__(self, name: str, max_waiting: int = 256, pause_bounds: PauseBounds | None = None) -> None:
         self._name = name
         self._max_waiting = max_waiting
-        self._nesting = nesting or Nesting()
+        self._pause_bounds = pause_bounds or PauseBounds()
         # What was allocated when nothing was started.
         self._base_bytes = 0
         self._wake = threading.Condition()
@@ -137,8 +137,8 @@ class DeviceThread:
     def give_way(self, *, in_forward: bool = False) -> None:
         """Called by running work, on the device thread: let all better-ranked work that waits go first.
 
-        `in_forward`: activations lie on the stack, of which no more than `Nesting.max_bytes` may be paused. Costs next
-        to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
+        `in_forward`: activations lie on the stack, of which no more than `PauseBounds.max_bytes` may be paused. Costs
+        next to nothing while nothing waits. Raises `Stopped` if this work was stopped meanwhile.
         """
         if self._look and self._hub.running is not None:
             self._hub.running.in_forward = in_forward
@@ -239,12 +239,12 @@ class DeviceThread:
         """Whether one more piece of work may be started, while what was started lies paused."""
         depth = self._turns.depth
         if not depth:
-            self._base_bytes = self._nesting.allocated()
+            self._base_bytes = self._pause_bounds.allocated()
             return True
         in_forward = any(shared.in_forward for shared in self._shared.values()) or any(
             isinstance(work, Fibre) and work.in_forward for work in self._turns.works
         )
-        return self._nesting.has_room(depth, self._base_bytes, in_forward=in_forward)
+        return self._pause_bounds.has_room(depth, self._base_bytes, in_forward=in_forward)
 
     def _take_turn(self, unit: Unit) -> None:
         self._advancing.turn(unit)

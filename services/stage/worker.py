@@ -23,8 +23,8 @@ from services.stage.device_memory import allocated_on
 from services.stage.device_speed import device_tflops
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import DeviceHangs, Heartbeat
-from services.stage.nesting import Nesting
 from services.stage.numerics import choose_device
+from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
 from services.stage.term import keep_term
 from services.stage.yield_points import YieldPoint
@@ -51,8 +51,8 @@ class WorkerHost:
         self.stage = stage
         self.exchange = exchange
         self.device = choose_device(config.device)
-        nesting = Nesting(config.max_paused, config.max_paused_bytes, allocated_on(self.device))
-        self.thread = DeviceThread("device", nesting=nesting)
+        bounds = PauseBounds(config.max_paused, config.max_paused_bytes, allocated_on(self.device))
+        self.thread = DeviceThread("device", pause_bounds=bounds)
         self.yield_point = YieldPoint(self.thread, run_ahead_on(self.device, config.run_ahead_blocks))
         self.calls = Calls(config.max_active_jobs)
         self.worker_id = config.worker_id or _default_worker_id(stage)

@@ -14,8 +14,3 @@ def speedup(cards: int) -> float:
 def group_latency_s(single_s: float, cards: int) -> float:
     """Seconds of a request on a group that takes `single_s` on one card."""
     return single_s / speedup(cards)
-
-
-def fleet_throughput(single_s: float, cards: int, fleet_cards: int) -> float:
-    """Requests a second of a fleet cut into groups of `cards`."""
-    return fleet_cards / cards / group_latency_s(single_s, cards)

@@ -1,4 +1,4 @@
-"""The device thread: one piece of work at a time, best rank first, nested where work gives way."""
+"""The device thread: one piece of work at a time, best rank first, switched where work gives way."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.stage.device_thread import DeviceThread, TooMuchWaits
-from services.stage.nesting import Nesting
+from services.stage.pause_bounds import PauseBounds
 
 
 @pytest.fixture
@@ -253,14 +253,14 @@ async def test_what_wants_to_be_alone_holds_back_nothing_that_ranks_behind_it(th
     assert order == ["short", "long ends", "alone"]
 
 
-async def depths(count: int, *, in_forward: bool, max_depth: int = 8, max_bytes: int | None = None) -> list[int]:
+async def depths(count: int, *, in_forward: bool, max_count: int = 8, max_bytes: int | None = None) -> list[int]:
     """How much lay paused under each of `count` pieces of work, each of which ranks better than those before it.
 
     Each holds one byte while it lasts.
     """
     loop, tasks, seen = asyncio.get_running_loop(), list["asyncio.Task[None]"](), list[int]()
     depth = 0
-    thread = DeviceThread("device", nesting=Nesting(max_depth, max_bytes, allocated=lambda: depth))
+    thread = DeviceThread("device", pause_bounds=PauseBounds(max_count, max_bytes, allocated=lambda: depth))
     thread.start()
 
     async def start_next() -> None:
@@ -284,8 +284,8 @@ async def depths(count: int, *, in_forward: bool, max_depth: int = 8, max_bytes:
 
 
 async def test_no_more_than_so_much_work_lies_paused() -> None:
-    assert await depths(6, in_forward=False, max_depth=2) == [0, 1, 2, 2, 2, 2]
-    assert await depths(3, in_forward=False, max_depth=0) == [0, 0, 0]
+    assert await depths(6, in_forward=False, max_count=2) == [0, 1, 2, 2, 2, 2]
+    assert await depths(3, in_forward=False, max_count=0) == [0, 0, 0]
 
 
 async def test_full_of_activations_work_gives_way_between_steps_alone() -> None:

@@ -9,20 +9,20 @@ def _untold() -> int:
 
 
 @dataclass(frozen=True)
-class Nesting:
+class PauseBounds:
     """Bounds of what is paused.
 
-    At most `max_depth` pieces of work are paused at once in the middle of something. Once they hold `max_bytes`
+    At most `max_count` pieces of work are paused at once in the middle of something. Once they hold `max_bytes`
     together (the rise of `allocated` since none was) no more is paused in the middle of a forward, where the
     activations are; between two steps a job holds little more than its latents.
     """
 
-    max_depth: int = 4
+    max_count: int = 4
     max_bytes: int | None = None
     allocated: Callable[[], int] = _untold
 
-    def has_room(self, depth: int, base_bytes: int, *, in_forward: bool) -> bool:
-        """Whether one more may be paused, when `depth` pieces would be and `base_bytes` were taken at first."""
-        if depth > self.max_depth:
+    def has_room(self, count: int, base_bytes: int, *, in_forward: bool) -> bool:
+        """Whether one more may be paused, when `count` pieces would be and `base_bytes` were taken at first."""
+        if count > self.max_count:
             return False
         return not in_forward or self.max_bytes is None or self.allocated() - base_bytes <= self.max_bytes
