@@ -36,6 +36,10 @@ from triptych.v1 import router_service_pb2 as pb
 METHODS = list(pb.DESCRIPTOR.services_by_name["RouterService"].methods)
 TOGETHER = 25
 CALL_S = 10.0
+# How long a stream is read that does not end.
+STREAM_S = 0.1
+# May have nothing to say for as long as its job does nothing.
+SILENT = frozenset({"WatchJob"})
 BAD = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
@@ -78,12 +82,10 @@ class Fuzzer:
         path = f"/{method.containing_service.full_name}/{method.name}"
         try:
             if method.server_streaming:
-                stream = self._channel.unary_stream(path)(data, timeout=CALL_S)
-                first = await stream.read()
-                stream.cancel()
-                self._learn(method, first)
-            else:
-                self._learn(method, await self._channel.unary_unary(path)(data, timeout=CALL_S))
+                ended = await _read(self._channel.unary_stream(path)(data, timeout=CALL_S), method.name in SILENT)
+                self.findings.codes["OK" if ended else "OPEN"] += 1
+                return
+            self._learn(method, await self._channel.unary_unary(path)(data, timeout=CALL_S))
             self.findings.codes["OK"] += 1
         except grpc.aio.AioRpcError as error:
             self._note(method, data, error)
@@ -99,6 +101,21 @@ class Fuzzer:
         """Keep the ids of the newest jobs."""
         if method.name == "SubmitJob":
             self._jobs = [*self._jobs[-20:], pb.SubmitJobResponse.FromString(answer).job.job_id]
+
+
+async def _read(stream: Any, may_be_silent: bool) -> bool:
+    """Read a stream up to its end, or for `STREAM_S` past its first message; whether it ended. Raises `AioRpcError`."""
+    try:
+        if not may_be_silent and await stream.read() is grpc.aio.EOF:
+            return True
+        async with asyncio.timeout(STREAM_S):
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        stream.cancel()
 
 
 def calls(methods: list[MethodDescriptor]) -> st.SearchStrategy[list[tuple[MethodDescriptor, bytes]]]:

@@ -18,3 +18,9 @@ def duration_of(seconds: float) -> Duration:
 def seconds_of(message: Duration | Timestamp) -> float:
     """What a message says: how long, or when since 1970."""
     return message.seconds + message.nanos / _NANOS
+
+
+def seconds_within(duration: Duration, least_s: float, most_s: float) -> float | None:
+    """What a client chose, in seconds; None if it is outside of these bounds, or written as no duration is."""
+    seconds = seconds_of(duration)
+    return seconds if 0 <= duration.nanos < _NANOS and least_s <= seconds <= most_s else None

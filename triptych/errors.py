@@ -63,6 +63,14 @@ class Reason(Enum):
         return int(self.value[1])
 
 
+# An error travels in the metadata at the end of a call, its message twice: 16 KiB in all (`triptych.rpc.channel`). In
+# bytes.
+MAX_MESSAGE = 1000
+MAX_FIELD = 100
+MAX_DESCRIPTION = 200
+MAX_VIOLATIONS = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One field that cannot be used: its path in the request ("spec.width") and what to do about it."""
@@ -101,20 +109,28 @@ def invalid(*violations: Violation) -> TriptychError:
 
 
 def to_status(error: TriptychError) -> status_pb2.Status:
-    """The error as it travels and as it is stored with a failed job."""
-    status = status_pb2.Status(code=error.reason.code, message=error.message)
-    info = error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=error.metadata)
+    """The error as it travels and as it is stored with a failed job, cut to what the end of a call can carry."""
+    status = status_pb2.Status(code=error.reason.code, message=_cut(error.message, MAX_MESSAGE))
+    metadata = {key: _cut(value, MAX_DESCRIPTION) for key, value in error.metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=metadata)
     status.details.add().Pack(info)
     if error.violations:
         bad = error_details_pb2.BadRequest()
-        for violation in error.violations:
-            bad.field_violations.add(field=violation.field, description=violation.description)
+        for violation in error.violations[:MAX_VIOLATIONS]:
+            description = _cut(violation.description, MAX_DESCRIPTION)
+            bad.field_violations.add(field=_cut(violation.field, MAX_FIELD), description=description)
         status.details.add().Pack(bad)
     if error.retry_after_s is not None:
         delay = Duration()
         delay.FromNanoseconds(max(0, round(error.retry_after_s * 1e9)))
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return status
+
+
+def _cut(text: str, most: int) -> str:
+    """So many bytes of it at most; what is no UTF-8, as in the names of some files, could not be sent."""
+    data = text.encode(errors="replace")
+    return data.decode() if len(data) <= most else f"{data[:most].decode(errors='ignore')}…"
 
 
 def from_status(status: status_pb2.Status) -> TriptychError:

@@ -2,8 +2,23 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
+
+# Longer text in a line is cut: an error may quote what a client sent, and a client may send megabytes.
+MAX_TEXT = 4000
+
+
+def cut_text(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor that bounds each text of a line; tracebacks keep their end, which says what went wrong."""
+    for key, value in event.items():
+        text = value if isinstance(value, str) else ""
+        if len(text) > MAX_TEXT:
+            kept = text[-MAX_TEXT:] if key == "exception" else text[:MAX_TEXT]
+            event[key] = f"{kept} (of {len(text)} characters)"
+    return event
 
 
 def configure_logs(level: str = "info") -> None:
@@ -17,6 +32,7 @@ def configure_logs(level: str = "info") -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             *([] if pretty else [structlog.processors.format_exc_info]),
+            cut_text,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -2,6 +2,7 @@
 
 import re
 
+from triptych.durations import seconds_within
 from triptych.errors import Violation
 from triptych.v1.job_pb2 import PreviewPolicy
 
@@ -37,18 +38,13 @@ def check_policy(policy: PreviewPolicy) -> list[Violation]:
             found.append(Violation("spec.preview", "say when: every_steps or every_time"))
         case "every_steps" if policy.every_steps < 1:
             found.append(Violation("spec.preview.every_steps", "must be 1 or more"))
-        case "every_time" if not _is_interval(policy):
+        case "every_time" if seconds_within(policy.every_time, MIN_INTERVAL_S, MAX_INTERVAL_S) is None:
             allowed = f"{MIN_INTERVAL_S:g} s to {MAX_INTERVAL_S:g} s"
             found.append(Violation("spec.preview.every_time", f"must be {allowed}, its nanos 0 to 999,999,999"))
     if policy.max_side and not MIN_SIDE <= policy.max_side <= MAX_SIDE:
         allowed = f"{MIN_SIDE} to {MAX_SIDE} pixels, or 0 for {DEFAULT_SIDE}"
         found.append(Violation("spec.preview.max_side", f"must be {allowed}"))
     return found
-
-
-def _is_interval(policy: PreviewPolicy) -> bool:
-    every = policy.every_time
-    return 0 <= every.nanos < 10**9 and MIN_INTERVAL_S <= every.seconds + every.nanos / 1e9 <= MAX_INTERVAL_S
 
 
 def _token(text: str) -> str:

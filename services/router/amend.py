@@ -11,6 +11,7 @@ from services.router.ids import check_request_id
 from services.router.intake import Intake, digest_of, refusal
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import amended, stage_seconds
+from services.router.quotas import Quotas
 from services.router.recorder import Recorders
 from services.router.store import JobStore
 from triptych.catalog import Catalog
@@ -47,6 +48,7 @@ class Amend:
         jobs: JobTable,
         recorders: Recorders,
         records: JobStore,
+        quotas: Quotas,
     ) -> None:
         self._catalog = catalog
         self._exchange = exchange
@@ -55,6 +57,7 @@ class Amend:
         self._jobs = jobs
         self._recorders = recorders
         self._records = records
+        self._quotas = quotas
 
     async def job(self, tenant: str, job_id: str, amendment: Amendment, request_id: str) -> Job:
         """The tenant's job as amended, or the one that refines it. Raises what `RouterService.AmendJob` lists.
@@ -64,6 +67,8 @@ class Amend:
         check_request_id(request_id)
         if amendment.WhichOneof("change") is None:
             raise invalid(Violation("amendment", "must say finish_now, or a step_count"))
+        if amendment.HasField("step_count") and amendment.step_count < 1:
+            raise invalid(Violation("amendment.step_count", "must be 1 or more; finish_now ends it early"))
         changing = asyncio.get_running_loop().create_task(self._change(tenant, job_id, amendment, request_id))
         # Whoever awaits it may have gone.
         changing.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -89,6 +94,7 @@ class Amend:
         estimate = amended(live.job.estimate, live.spec, step_count)
         spec = _with_steps(live.spec, step_count)
         request = job_request(live.job_id, live.job.tenant, spec, stage_seconds(estimate))
+        self._quotas.check_change(live, request.seconds.total_s, self._jobs)
         live.verdict = None
         self._driver.handle(JobAmendRequested(request))
         verdict = live.verdict
@@ -166,7 +172,10 @@ class Amend:
         return max(1, min(int(live.job.progress.step), int(live.spec.step_count)))
 
     def _check_step_count(self, spec: JobSpec, step_count: int) -> None:
-        most = self._catalog.models[spec.model].limits.max_step_count
+        model = self._catalog.models.get(spec.model)
+        if model is None:
+            raise TriptychError(Reason.MODEL_UNKNOWN, f"The job's model {spec.model!r} is not served here any more.")
+        most = model.limits.max_step_count
         if not 1 <= step_count <= most:
             raise invalid(Violation("amendment.step_count", f"must be 1 to {most}"))
 

@@ -42,6 +42,8 @@ class RouterConfig:
     max_streams: int = 4096
     # Outputs in memory at once, on their way to clients.
     max_downloads: int = 16
+    # A client that takes nothing of its download for so long makes room for others.
+    download_stall_s: float = 60.0
     # Bytes of the attachments of jobs that are not over.
     max_attachment_bytes: int = 256 * 1024 * 1024
     # Ended jobs kept in memory: so many, so long. Older ones are read from the store.
@@ -66,6 +68,7 @@ class RouterConfig:
             "decode_timeout_s",
             "max_streams",
             "max_downloads",
+            "download_stall_s",
             "max_attachment_bytes",
             "max_ended_jobs",
             "ended_jobs_s",

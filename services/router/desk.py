@@ -57,10 +57,10 @@ class Desk:
         self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
         self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records, quotas)
-        self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records)
+        self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records, quotas)
         self.watch = Watch(self.jobs, events, records, PreviewFeed(exchange.control))
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
-        self.downloads = Downloads(exchange, config.max_downloads)
+        self.downloads = Downloads(exchange, config.max_downloads, config.download_stall_s)
         self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver)
         self._listening: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None

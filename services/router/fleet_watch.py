@@ -6,12 +6,24 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from time import monotonic
 
-from triptych.errors import Reason, TriptychError
-from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetResponse
+from triptych.durations import seconds_within
+from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetRequest, WatchFleetResponse
 
 DEFAULT_INTERVAL_S = 1.0
-MIN_INTERVAL_S = 0.1
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
 MAX_WAITING = 256
+
+
+def check_interval(request: WatchFleetRequest) -> float:
+    """Seconds between two snapshots. Raises INVALID_FIELD."""
+    if not request.HasField("interval"):
+        return DEFAULT_INTERVAL_S
+    interval_s = seconds_within(request.interval, MIN_INTERVAL_S, MAX_INTERVAL_S)
+    if interval_s is None:
+        allowed = f"{MIN_INTERVAL_S:g} s to {MAX_INTERVAL_S:g} s"
+        raise invalid(Violation("interval", f"must be {allowed}, its nanos 0 to 999,999,999"))
+    return interval_s
 
 
 class _Watcher:
@@ -81,7 +93,7 @@ class FleetWatch:
                     if (state := _state(snapshot)) != last:
                         last = state
                         yield WatchFleetResponse(snapshot=snapshot, missed_count=watcher.missed_count)
-                    due_s = monotonic() + max(MIN_INTERVAL_S, interval_s)
+                    due_s = monotonic() + interval_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(watcher.told.wait(), max(0.0, due_s - monotonic()))
         finally:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -127,19 +127,29 @@ class Intake:
         return await self._once(refined.job.tenant, priced, request_id, digest, prepare)
 
     async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict]:
-        """Price and verdict; changes nothing. Raises what is wrong with the spec itself."""
+        """Price and verdict, the tenant's quota included; changes nothing. Raises what is wrong with the spec."""
+        if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
+            raise refusal
         priced = await self._priced(spec)
         request = priced.request(new_job_id(time.time()), who.tenant)
-        return priced.estimate, self._driver.scheduler.estimate_verdict(request, time.time())
+        verdict = self._driver.scheduler.estimate_verdict(request, time.time())
+        try:
+            self._check_room(priced, who.tenant)
+        except TriptychError as no:
+            verdict = replace(verdict, admitted=False, reason=no.reason.name, retry_after_s=no.retry_after_s or 0.0)
+        return priced.estimate, verdict
 
     def _check_open(self) -> None:
         if self._driver.draining:
             raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
 
-    def _check_room(self, spec: JobSpec) -> None:
-        if self._jobs.attachment_bytes + attachment_bytes(spec) > self._max_attachment_bytes:
+    def _check_room(self, priced: Priced, tenant: str) -> None:
+        """Whether there is room for the job, whatever the scheduler says. Raises QUEUE_FULL, QUOTA_EXCEEDED."""
+        size = attachment_bytes(priced.spec)
+        if size and self._jobs.attachment_bytes + size > self._max_attachment_bytes:
             why = "The attachments of waiting jobs take all the room there is; try again later."
             raise TriptychError(Reason.QUEUE_FULL, why, retry_after_s=_NO_ROOM_RETRY_S)
+        self._quotas.check_room(tenant, priced.estimate.seconds.total_s, self._jobs)
 
     async def _take(self, tenant: str, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
         known = await self._known(request_id, digest, tenant) if request_id else None
@@ -202,8 +212,7 @@ class Intake:
     def _admit(self, tenant: str, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
         self._check_open()
-        self._check_room(priced.spec)
-        self._quotas.check_room(tenant, priced.estimate.seconds.total_s, self._jobs)
+        self._check_room(priced, tenant)
         now = Timestamp()
         now.GetCurrentTime()
         request = priced.request(new_job_id(seconds_of(now)), tenant)

@@ -154,15 +154,16 @@ def attachment_bytes(spec: JobSpec) -> int:
 class JobTable:
     """Jobs by id. Of those that are over the newest `max_ended` are kept, for `ended_s` seconds.
 
-    `attachment_bytes` is what the attachments of the others take.
+    A job is over when its log says so, which is when its client hears of it: what it took is free at once, though its
+    record may still have to be written.
     """
 
     def __init__(self, max_ended: int, ended_s: float) -> None:
         self._max_ended = max_ended
         self._ended_s = ended_s
-        self.attachment_bytes = 0
         self._live: dict[str, LiveJob] = {}
         self._by_tenant: defaultdict[str, dict[str, LiveJob]] = defaultdict(dict)
+        self._attached: dict[str, int] = {}
         self._ended: OrderedDict[str, tuple[float, LiveJob]] = OrderedDict()
         self._by_request: dict[tuple[str, str], LiveJob] = {}
 
@@ -173,7 +174,8 @@ class JobTable:
     def add(self, job: LiveJob) -> None:
         self._live[job.job_id] = job
         self._by_tenant[job.tenant][job.job_id] = job
-        self.attachment_bytes += attachment_bytes(job.spec)
+        if size := attachment_bytes(job.spec):
+            self._attached[job.job_id] = size
         if job.record.request_id:
             self._by_request[job.tenant, job.record.request_id] = job
 
@@ -185,7 +187,12 @@ class JobTable:
 
     def of_tenant(self, tenant: str) -> list[LiveJob]:
         """The tenant's jobs that are not over."""
-        return list(self._by_tenant[tenant].values()) if tenant in self._by_tenant else []
+        return [job for job in self._by_tenant[tenant].values() if not job.over] if tenant in self._by_tenant else []
+
+    @property
+    def attachment_bytes(self) -> int:
+        """What the attachments of jobs that are not over take."""
+        return sum(size for job_id, size in self._attached.items() if not self._live[job_id].over)
 
     def by_request(self, tenant: str, request_id: str) -> LiveJob | None:
         """The job that a request made, if it is in memory."""
@@ -209,7 +216,7 @@ class JobTable:
         del self._by_tenant[job.tenant][job.job_id]
         if not self._by_tenant[job.tenant]:
             del self._by_tenant[job.tenant]
-        self.attachment_bytes -= attachment_bytes(job.spec)
+        self._attached.pop(job.job_id, None)
         return True
 
     def _evict(self) -> None:

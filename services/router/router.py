@@ -64,7 +64,7 @@ class Router:
             guard=self._guard(),
             tls=self._config.tls,
         )
-        service = RouterServer(self._config.max_streams)
+        service = RouterServer(self._config.max_streams, self._quotas)
         async with Exchange(self._config.exchange) as exchange:
             await server.start(service.register)
             address = self._config.advertise or server.address

@@ -10,9 +10,10 @@ from grpc.aio import Server
 from services.router import views
 from services.router.desk import Desk
 from services.router.downloads import find_output
-from services.router.fleet_watch import DEFAULT_INTERVAL_S
+from services.router.fleet_watch import check_interval
 from services.router.ids import check_job_id
 from services.router.principal import caller
+from services.router.quotas import Quotas
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
@@ -25,9 +26,10 @@ SERVICE_NAME = "triptych.v1.RouterService"
 class RouterServer(RouterServiceServicer):
     """Serves `RouterService`. Until `desk` is set every call is answered NOT_READY."""
 
-    def __init__(self, max_streams: int) -> None:
+    def __init__(self, max_streams: int, quotas: Quotas | None = None) -> None:
         self.desk: Desk | None = None
         self._free_streams = max_streams
+        self._quotas = quotas or Quotas()
 
     def register(self, server: Server) -> None:
         add_RouterServiceServicer_to_server(self, server)
@@ -114,10 +116,9 @@ class RouterServer(RouterServiceServicer):
         self, request: pb.WatchFleetRequest, context: Context
     ) -> AsyncGenerator[pb.WatchFleetResponse, None]:
         desk, who = self._open, caller()
-        interval_s = request.interval.ToNanoseconds() / 1e9 if request.HasField("interval") else DEFAULT_INTERVAL_S
         with self._stream():
             async for response in desk.driver.watch.follow(
-                interval_s,
+                check_interval(request),
                 lambda: views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch, desk.jobs, who),
                 lambda decision: views.may_see(decision.job_id, desk.jobs, who),
             ):
@@ -133,11 +134,12 @@ class RouterServer(RouterServiceServicer):
     def _stream(self) -> Iterator[None]:
         if self._free_streams <= 0:
             raise TriptychError(Reason.TOO_MANY_STREAMS, "Too many streams are open; try again.", retry_after_s=1.0)
-        self._free_streams -= 1
-        try:
-            yield
-        finally:
-            self._free_streams += 1
+        with self._quotas.stream(caller().tenant):
+            self._free_streams -= 1
+            try:
+                yield
+            finally:
+                self._free_streams += 1
 
 
 class _Abandonment:

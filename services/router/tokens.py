@@ -45,17 +45,19 @@ class TokenEntry:
 class Quota:
     """What one tenant may use; unset: without a bound of its own.
 
-    `max_jobs` and `max_queued_s` (estimated seconds) count its accepted jobs that are not over. Submits, estimates and
-    amendments together come at `calls_per_s`, up to `burst` at once.
+    `max_jobs` and `max_queued_s` (estimated seconds) count its accepted jobs that are not over, `max_streams` its
+    watches, generations and downloads. Submits, estimates and amendments together come at `calls_per_s`, up to `burst`
+    at once.
     """
 
     max_jobs: int | None = None
     max_queued_s: float | None = None
+    max_streams: int | None = None
     calls_per_s: float | None = None
     burst: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("max_jobs", "max_queued_s", "calls_per_s", "burst"):
+        for name in ("max_jobs", "max_queued_s", "max_streams", "calls_per_s", "burst"):
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf):
                 raise ValueError(f"tenants: {name}: must be above 0")

@@ -19,6 +19,8 @@ _MAX_GUIDANCE = 1000.0
 # Below it, animated files cannot hold the time that a frame is shown.
 _MIN_FPS = 0.1
 _MAX_FPS = 240.0
+# The end of the year 9999: no reader of timestamps knows a later one.
+_LAST_S = 253_402_300_799
 # Entries of one list that are named; more are as wrong, and say no more.
 _MAX_NAMED = 16
 _FORMATS = {
@@ -56,6 +58,8 @@ def check_deadline(spec: JobSpec, now_s: float) -> None:
         return
     if not 0 <= spec.deadline.nanos < 10**9:
         raise invalid(Violation("spec.deadline", "nanos must be 0 to 999,999,999"))
+    if spec.deadline.seconds > _LAST_S:
+        raise invalid(Violation("spec.deadline", "is beyond the year 9999"))
     if seconds_of(spec.deadline) <= now_s:
         raise invalid(Violation("spec.deadline", "is in the past"))
 

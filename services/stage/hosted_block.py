@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -19,6 +20,7 @@ from services.stage.module_fork import fork_module
 log = structlog.get_logger()
 # Components that keep a state from step to step: every job has its own. (A VAE keeps one from frame to frame.)
 _STATEFUL = (SchedulerMixin, BaseGuidance)
+_PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,19 @@ def _load_component(checkpoint: Checkpoint, component: str, spec: Any, dtype: to
     try:
         loaded = spec.load(**options)
     except Exception as error:
-        raise CheckpointError(f"model {checkpoint.name}: cannot load {component}: {error}") from error
+        why = _only_pickled(checkpoint, spec) if is_module else ""
+        raise CheckpointError(f"model {checkpoint.name}: cannot load {component}: {why or error}") from error
     log.debug("component_loaded", model=checkpoint.name, component=component)
     return loaded.to(device).eval() if isinstance(loaded, torch.nn.Module) else loaded
+
+
+def _only_pickled(checkpoint: Checkpoint, spec: Any) -> str:
+    """What to do about a component whose weights are there, but pickled: reading them would run what they say."""
+    folder = Path(checkpoint.place, spec.subfolder or "")
+    kinds = {path.suffix for path in folder.iterdir()} if folder.is_dir() else set()
+    if ".safetensors" in kinds or not kinds & _PICKLED:
+        return ""
+    return f"{folder} has pickled weights only, which could run code: save them as safetensors (save_pretrained does)"
 
 
 def _check_device(checkpoint: Checkpoint, name: str, pipeline: Any, device: torch.device) -> None:

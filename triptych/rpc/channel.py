@@ -18,6 +18,8 @@ KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 MESSAGE_BYTES = 4 * 1024 * 1024
+# Headers of a call, and what follows its answer: `triptych.errors` keeps errors below it.
+METADATA_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ def open_channel(address: str, credentials: Credentials = OPEN, *, through_proxy
     options: list[tuple[str, Any]] = [
         *KEEPALIVE_OPTIONS,
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
+        ("grpc.max_metadata_size", METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # Servers come and go on one address in tests and restarts: never share a broken connection between channels.

@@ -7,7 +7,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES
+from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES, METADATA_BYTES
 from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.translation import ErrorTranslation
 from triptych.tls import ServerCertificates, TlsFiles
@@ -50,6 +50,8 @@ class RpcServer:
                 *KEEPALIVE_OPTIONS,
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                ("grpc.max_metadata_size", METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", METADATA_BYTES),
                 # A second server on the same port must fail, not share it.
                 ("grpc.so_reuseport", 0),
             ],

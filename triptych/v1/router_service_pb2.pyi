@@ -696,7 +696,7 @@ class WatchFleetRequest(_message.Message):
     INTERVAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def interval(self) -> _duration_pb2.Duration:
-        """Between snapshots; unset means 1 s, at least 0.1 s."""
+        """Between snapshots, 0.1 s to an hour; unset means 1 s."""
 
     def __init__(
         self,

@@ -159,7 +159,7 @@ class RouterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EstimateJob(self, request, context):
-        """Price and verdict; runs nothing.
+        """Price and verdict, the tenant's quota included; runs nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,7 @@ class RouterServiceStub:
     cancelled).
     """
     EstimateJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]
-    """Price and verdict; runs nothing."""
+    """Price and verdict, the tenant's quota included; runs nothing."""
     DownloadOutput: _grpc.UnaryStreamMultiCallable[_router_service_pb2.DownloadOutputRequest, _router_service_pb2.DownloadOutputResponse]
     ListModels: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.ListModelsRequest, _router_service_pb2.ListModelsResponse]
     GetFleet: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.GetFleetRequest, _router_service_pb2.GetFleetResponse]
@@ -97,7 +97,7 @@ class RouterServiceAsyncStub(RouterServiceStub):
     cancelled).
     """
     EstimateJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]  # type: ignore[assignment]
-    """Price and verdict; runs nothing."""
+    """Price and verdict, the tenant's quota included; runs nothing."""
     DownloadOutput: _aio.UnaryStreamMultiCallable[_router_service_pb2.DownloadOutputRequest, _router_service_pb2.DownloadOutputResponse]  # type: ignore[assignment]
     ListModels: _aio.UnaryUnaryMultiCallable[_router_service_pb2.ListModelsRequest, _router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     GetFleet: _aio.UnaryUnaryMultiCallable[_router_service_pb2.GetFleetRequest, _router_service_pb2.GetFleetResponse]  # type: ignore[assignment]
@@ -181,7 +181,7 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.EstimateJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.EstimateJobResponse, _abc.Awaitable[_router_service_pb2.EstimateJobResponse]]:
-        """Price and verdict; runs nothing."""
+        """Price and verdict, the tenant's quota included; runs nothing."""
 
     @_abc_1.abstractmethod
     def DownloadOutput(

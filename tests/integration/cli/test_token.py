@@ -1,6 +1,9 @@
 """Tokens from the command line, and a suite that asks for them."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,23 @@ def test_a_suite_that_asks_for_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
         jobs = command.run("jobs", "--json", "--router", suite.address, *given, state_dir=tmp_path / "another")
         assert [job["tenant"] for job in json.loads(jobs.stdout)] == ["acme"]
         assert not _shown(suite) & _secrets(suite)
+        told = _run_example(suite, token, tmp_path)
+        assert ["made for acme" in told, "jobs of: acme" in told, "UNAUTHENTICATED" in told] == [True] * 3, told
+
+
+def _run_example(suite: RunningSuite, token: str, folder: Path) -> str:
+    """As its first line says; what it prints."""
+    example = Path(__file__).parents[3] / "examples" / "with_a_token.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "acme", "made.png"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env={**os.environ, "TRIPTYCH_ROUTER": suite.address, "TRIPTYCH_TOKEN": token},
+        check=True,
+    )
+    return done.stdout
 
 
 def _secrets(suite: RunningSuite) -> set[str]:

@@ -22,7 +22,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+# `tests/integration/cli/test_token.py` has the suite for it.
+ELSEWHERE = {"with_a_token"}
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - ELSEWHERE))
 def test_example(suite: RunningSuite, tmp_path: Path, name: str) -> None:
     arguments, told = CASES[name]
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,14 @@ from triptych.exchange import Exchange
 from triptych.rpc import Credentials, open_channel
 from triptych.tokens import new_token, token_entry
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import Amendment, Job
+from triptych.v1.job_pb2 import (
+    JOB_STATE_CANCELLED,
+    JOB_STATE_QUEUED,
+    JOB_STATE_RUNNING,
+    STAGE_DENOISE,
+    Amendment,
+    Job,
+)
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 from triptych.v1.worker_pb2 import ActiveJob
 
@@ -41,8 +49,6 @@ class Row:
     reader: Reason | None
     submitter: Reason | None
     other: Reason | None
-    # What `own` and `admin` are answered.
-    own: Reason | None = None
 
 
 def submit(_: str) -> Message:
@@ -64,15 +70,16 @@ MATRIX = {
     "DownloadOutput": Row(lambda job: pb.DownloadOutputRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
     "ListModels": Row(lambda _: pb.ListModelsRequest(), None, None, None),
     "GetFleet": Row(lambda _: pb.GetFleetRequest(), None, None, None),
-    "WatchFleet": Row(
-        lambda _: pb.WatchFleetRequest(), Reason.INTERNAL, Reason.INTERNAL, Reason.INTERNAL, Reason.INTERNAL
-    ),
+    "WatchFleet": Row(lambda _: pb.WatchFleetRequest(), None, None, None),
 }
-
+# Calls about one job: their rows hold whatever it is doing.
+OF_A_JOB = ("GetJob", "WatchJob", "CancelJob", "AmendJob", "DownloadOutput")
 
 QUOTAS = """
 [tenants.acme]
 max_jobs = 2
+max_queued_s = 1.0
+max_streams = 1
 [tenants.rival]
 calls_per_s = 0.01
 burst = 1
@@ -139,29 +146,60 @@ def test_every_call_has_its_scopes_and_its_row() -> None:
 async def test_the_matrix(gatehouse: Gatehouse) -> None:
     bench = gatehouse.bench
     for method in METHODS:
-        row = MATRIX[method]
-        expected = {
-            "none": Reason.UNAUTHENTICATED,
-            "wrong": Reason.UNAUTHENTICATED,
-            "reader": row.reader,
-            "submitter": row.submitter,
-            "other": row.other,
-            "own": row.own,
-            "admin": row.own,
-        }
-        for caller, reason in expected.items():
+        for caller, reason in expected(MATRIX[method]).items():
             # A job of its own for each: a cell may cancel it.
             job = await bench.submit()
             await bench.events(job.job_id)
-            got = await gatehouse.answer(caller, method, row.request(job.job_id))
+            got = await gatehouse.answer(caller, method, MATRIX[method].request(job.job_id))
             assert got is reason, f"{method} by {caller}"
+
+
+@pytest.mark.parametrize("state", [JOB_STATE_QUEUED, JOB_STATE_RUNNING], ids=["queued", "running"])
+async def test_the_matrix_of_a_job_that_is_not_over(gatehouse: Gatehouse, state: int) -> None:
+    bench = gatehouse.bench
+    gate = bench.encoder.gate if state == JOB_STATE_QUEUED else bench.denoiser.gate
+    gate.close()
+    for method in OF_A_JOB:
+        for caller, reason in expected(MATRIX[method]).items():
+            job = await bench.submit()
+            if state == JOB_STATE_RUNNING:
+                await denoising(bench, job.job_id)
+            assert (await bench.job(job.job_id)).state == state
+            served = Reason.OUTPUT_NOT_READY if method == "DownloadOutput" else None
+            got = await gatehouse.answer(caller, method, MATRIX[method].request(job.job_id))
+            assert got is (reason or served), f"{method} by {caller}"
+            changed = method == "CancelJob" and reason is None
+            assert (await bench.job(job.job_id)).state == (JOB_STATE_CANCELLED if changed else state)
+            await bench.cancel(job.job_id)
+    await gate.open()
+
+
+async def denoising(bench: Bench, job_id: str) -> None:
+    """Wait until the job's log says that a denoiser has it."""
+    async with aclosing(bench.watch(job_id)) as events:
+        async for event in events:
+            if event.stage_started.stage == STAGE_DENOISE:
+                return
+
+
+def expected(row: Row) -> dict[str, Reason | None]:
+    """What each kind of caller is answered."""
+    return {
+        "none": Reason.UNAUTHENTICATED,
+        "wrong": Reason.UNAUTHENTICATED,
+        "reader": row.reader,
+        "submitter": row.submitter,
+        "other": row.other,
+        "own": None,
+        "admin": None,
+    }
 
 
 async def test_anothers_job_is_answered_as_one_that_never_was(gatehouse: Gatehouse) -> None:
     bench = gatehouse.bench
     bench.encoder.gate.close()
     waiting = await bench.submit()
-    for method in ("GetJob", "WatchJob", "CancelJob", "AmendJob", "DownloadOutput"):
+    for method in OF_A_JOB:
         errors = []
         for job_id in (waiting.job_id, UNKNOWN):
             with pytest.raises(TriptychError) as caught:
@@ -260,11 +298,27 @@ async def test_what_a_tenant_may_use_is_bounded(nats_server: NatsServer, exchang
         bench.encoder.gate.close()
         await bench.start_router(replace(CONFIG, tokens_file=tmp_path / "tokens.toml"))
         gatehouse = Gatehouse(bench, tokens)
-        await bench.submit(request_id="one")
+        job = await bench.submit(request_id="one")
         await bench.submit()
+        async with aclosing(bench.watch(job.job_id)) as watching:
+            await anext(watching)
+            with pytest.raises(TriptychError) as caught:
+                await gatehouse.call("own", "WatchFleet", pb.WatchFleetRequest())
+            assert caught.value.metadata["quota"] == "max_streams"
+            assert await gatehouse.answer("other", "WatchFleet", pb.WatchFleetRequest()) is None
+        # More work passes the quota again; less of it is always allowed.
+        with pytest.raises(TriptychError) as caught:
+            await bench.amend(job.job_id, 100)
+        assert caught.value.metadata["quota"] == "max_queued_s"
+        assert (await bench.job(job.job_id)).spec.step_count == 4
+        assert (await bench.amend(job.job_id, 3)).spec.step_count == 3
+        assert (await bench.amend(job.job_id, 4)).spec.step_count == 4
         refused = await bench.refusal(spec())
         assert (refused.reason, refused.metadata["quota"]) == (Reason.QUOTA_EXCEEDED, "max_jobs")
         assert refused.retry_after_s is not None
+        told = (await gatehouse.call("own", "EstimateJob", pb.EstimateJobRequest(spec=spec()))).verdict
+        assert (told.admitted, told.reason) == (False, "QUOTA_EXCEEDED")
+        assert told.retry_after.ToNanoseconds() == pytest.approx(refused.retry_after_s * 1e9, rel=0.1)
         await bench.submit(request_id="one")  # nothing new
         assert await gatehouse.answer("other", "SubmitJob", submit("")) is None
         with pytest.raises(TriptychError) as caught:

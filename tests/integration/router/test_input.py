@@ -1,12 +1,14 @@
 """Bad input over the wire, pages, downloads and bounds of streams. `tests/unit/router` has every field."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
 
-from tests.integration.router.bench import CONFIG, Bench, spec
+from tests.integration.router.bench import CONFIG, WAIT_S, Bench, spec
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange
@@ -137,6 +139,27 @@ async def test_streams_are_bounded(two_streams: Bench) -> None:
     for watch in watching:
         assert [event async for event in watch][-1].HasField("succeeded")
     assert await bench.events(job.job_id)
+
+
+async def test_who_does_not_read_keeps_no_other_from_downloading(nats_server: NatsServer, exchange: Exchange) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        bench.decoder.file_bytes = 24 * 2**20
+        await bench.start_router(replace(CONFIG, max_downloads=1, download_stall_s=0.3))
+        job = await bench.submit()
+        await bench.events(job.job_id)
+        stalled = bench.stub.DownloadOutput(pb.DownloadOutputRequest(job_id=job.job_id), timeout=WAIT_S * 2)
+        assert (await stalled.read()).HasField("output")
+        assert len(await asyncio.wait_for(bench.download(job.job_id), WAIT_S)) == bench.decoder.file_bytes
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read_on(stalled)
+        assert from_rpc_error(caught.value).reason is Reason.TOO_MANY_STREAMS
+
+
+async def read_on(stream: Any) -> None:
+    """To its end."""
+    while await stream.read() is not grpc.aio.EOF:
+        pass
 
 
 async def test_attachments_that_wait_are_bounded(nats_server: NatsServer, exchange: Exchange, red_png: bytes) -> None:

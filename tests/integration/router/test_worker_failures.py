@@ -1,15 +1,19 @@
 """Workers that die, drain, refuse, or find their input gone."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from tests.integration.exchange.payloads import subject
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.peers import DenoiserPeer
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, Violation, from_status, invalid
 from triptych.exchange import Exchange
+from triptych.exchange.store import STREAMS
 from triptych.v1.job_pb2 import JOB_STATE_FAILED, Job
+from triptych.v1.tensor_pb2 import DataRef
 
 FAST_RETRY = replace(CONFIG, scheduler=replace(CONFIG.scheduler, backoff_s=0.01))
 
@@ -98,6 +102,31 @@ async def test_latents_that_are_gone_are_made_again(bench: Bench) -> None:
     assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
     assert bench.denoiser.steps[job.job_id] in (8, 12)  # one output, or both, if it was told before the second
     assert await bench.download(job.job_id, 1) == b"output of 8"
+
+
+@pytest.mark.parametrize("keep", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-3]])
+async def test_latents_that_are_damaged_are_made_again_and_an_output_is_never_shown(
+    bench: Bench, keep: Callable[[bytes], bytes]
+) -> None:
+    bench.decoder.gate.close()
+    job = await bench.submit()
+    await bench.decoder.gate.reached()
+    await damage(bench, bench.decoder.calls[-1].latents.data, keep)
+    await bench.decoder.gate.open()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert bench.denoiser.steps[job.job_id] == 8
+    assert await bench.download(job.job_id) == b"output of 7"
+    [output] = (await bench.job(job.job_id)).outputs
+    await damage(bench, output.data, keep)
+    with pytest.raises(TriptychError, match="is corrupt") as caught:
+        await bench.download(job.job_id)
+    assert caught.value.reason is Reason.BUNDLE_CORRUPT
+
+
+async def damage(bench: Bench, ref: DataRef, keep: Callable[[bytes], bytes]) -> None:
+    """Change what a small bundle, which lies in its manifest's message, consists of."""
+    message = await bench.exchange.jetstream.get_last_msg(STREAMS[ref.store], subject(ref, "m"))
+    await bench.exchange.jetstream.publish(subject(ref, "m"), keep(message.data))
 
 
 @pytest.mark.parametrize("reason", [Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE, Reason.OUT_OF_MEMORY])

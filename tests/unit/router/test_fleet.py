@@ -84,6 +84,17 @@ async def test_a_worker_that_is_silent_is_lost(clock: Clock, listening: tuple[Fl
         assert await reports.get() == WorkerLost("denoiser-0")
 
 
+async def test_so_many_workers_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, listening: tuple[Fleet, "asyncio.Queue[Event]"]
+) -> None:
+    fleet, _ = listening
+    monkeypatch.setattr(fleet_module, "_MAX_WORKERS", 2)
+    for name in ("denoiser-1", "denoiser-2", "denoiser-0"):
+        beat = WorkerHeartbeat(worker_id=name, stage=STAGE_DENOISE, address="127.0.0.1:9", state=WORKER_STATE_READY)
+        fleet.hear(f"triptych.v1.heartbeat.denoise.{name}", beat.SerializeToString())
+    assert [known.worker_id for known in fleet] == ["denoiser-0", "denoiser-1"]
+
+
 async def test_none_is_lost_for_what_a_router_that_was_held_up_did_not_hear(
     clock: Clock, listening: tuple[Fleet, "asyncio.Queue[Event]"]
 ) -> None:

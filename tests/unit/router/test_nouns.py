@@ -166,6 +166,19 @@ async def test_ended_jobs_are_forgotten_the_oldest_first() -> None:
     assert table.by_request("default", "request-c") is made[2]
 
 
+async def test_what_a_job_took_is_free_when_its_log_says_that_it_is_over() -> None:
+    table = JobTable(max_ended=10, ended_s=1000.0)
+    job = live("a")
+    job.spec.attachments.add(data=b"x" * 10)
+    table.add(job)
+    assert (table.attachment_bytes, table.of_tenant("default")) == (10, [job])
+    # Its record is not written yet.
+    job.log(StoredEvent(1, event(1, succeeded=pb.JobSucceeded())))
+    assert (table.attachment_bytes, table.of_tenant("default")) == (0, [])
+    table.end(job)
+    assert table.attachment_bytes == 0
+
+
 async def test_ended_jobs_are_forgotten_after_a_while() -> None:
     table = JobTable(max_ended=10, ended_s=-1.0)
     job = live("a")

@@ -94,6 +94,16 @@ def test_calls_come_in_bursts_and_at_their_rate() -> None:
     assert calls(5) == 3
 
 
+def test_streams_are_each_tenants_own() -> None:
+    quotas = Quotas(lambda _: Quota(max_streams=1))
+    with quotas.stream("a"), quotas.stream("b"):
+        with pytest.raises(TriptychError) as caught, quotas.stream("a"):
+            pass
+        assert caught.value.metadata["quota"] == "max_streams"
+    with quotas.stream("a"):
+        pass
+
+
 def test_without_a_quota_nothing_is_refused() -> None:
     quotas = Quotas()
     for _ in range(1000):

@@ -1,8 +1,10 @@
 """Checkpoints from outside: what is read of them, and what is refused."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,12 +50,33 @@ def test_jobs_share_weights_and_nothing_else(tiny_checkpoints: Path) -> None:
     assert (one.guider.guidance_scale, other.guider.guidance_scale) == (3.0, 5.0)
 
 
-def test_pickled_weights_are_never_loaded(copy_of: Path) -> None:
-    weights = copy_of / "unet" / "diffusion_pytorch_model.safetensors"
-    torch.save({"x": torch.ones(1)}, weights.with_suffix(".bin"))
-    weights.unlink()
-    with pytest.raises(CheckpointError, match="model mine: cannot load unet"):
-        HostedBlock.load(Checkpoint("mine", str(copy_of)), DENOISE, torch.float32, CPU)
+@pytest.mark.parametrize(
+    ("block", "weights"),
+    [
+        (DENOISE, "unet/diffusion_pytorch_model"),
+        ("text_encoder", "text_encoder/model"),
+        ("decode", "vae/diffusion_pytorch_model"),
+    ],
+)
+def test_pickled_weights_are_never_loaded(copy_of: Path, block: str, weights: str) -> None:
+    marker = copy_of / "ran"
+    safe = copy_of / f"{weights}.safetensors"
+    pickled = {"model": "pytorch_model"}.get(safe.stem, safe.stem)
+    safe.with_name(f"{pickled}.bin").write_bytes(pickle.dumps(Marks(marker)))
+    safe.unlink()
+    with pytest.raises(CheckpointError, match=f"cannot load {safe.parent.name}: .* has pickled weights only"):
+        HostedBlock.load(Checkpoint("mine", str(copy_of)), block, torch.float32, CPU)
+    assert not marker.exists()
+
+
+class Marks:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._path,)
 
 
 def test_remote_code_is_never_run(copy_of: Path) -> None:
