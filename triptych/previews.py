@@ -2,7 +2,7 @@
 
 import re
 
-from triptych.durations import seconds_within
+from triptych.durations import seconds_of, seconds_within
 from triptych.errors import Violation
 from triptych.v1.job_pb2 import PreviewPolicy
 
@@ -27,7 +27,7 @@ def made_subject(job_id: str) -> str:
 
 def interval_s(policy: PreviewPolicy) -> float:
     """Seconds between two previews, if the policy is by time."""
-    return policy.every_time.ToNanoseconds() / 1e9
+    return seconds_of(policy.every_time)
 
 
 def check_policy(policy: PreviewPolicy) -> list[Violation]:

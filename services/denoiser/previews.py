@@ -14,6 +14,7 @@ from services.denoiser.preview_pace import PreviewPace
 from services.denoiser.preview_seam import Finish
 from services.stage.hosted_model import HostedModel
 from services.stage.tensors import to_bundle
+from triptych.durations import duration_of
 from triptych.exchange import Exchange, pack
 from triptych.previews import latents_subject
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest
@@ -41,7 +42,7 @@ class Previews:
         self.loop = asyncio.get_running_loop()
         # What every message says.
         self.frame = PreviewLatents(call=request.call, spec=_slim(request.spec), conditioning=request.conditioning)
-        self.frame.time_limit.FromNanoseconds(round(time_limit_s * 1e9))
+        self.frame.time_limit.CopyFrom(duration_of(time_limit_s))
         self._outputs: list[OutputPreviews] = []
 
     def of(self, output_index: int) -> "OutputPreviews":

@@ -59,16 +59,6 @@ class Sample:
     batch: int = 1
 
 
-class Estimator(Protocol):
-    """Prices jobs and learns from what they took. No I/O."""
-
-    def estimate(self, shape: JobShape, serving: Serving) -> Estimate:
-        """The price on these workers. Raises `KeyError` for an unknown model."""
-
-    def observe(self, sample: Sample) -> None:
-        """Learn from measured calls. Raises `KeyError` for an unknown model."""
-
-
 class _Kind(NamedTuple):
     """Calls whose times follow one curve."""
 

@@ -9,8 +9,3 @@ def speedup(cards: int) -> float:
     if cards not in EFFICIENCY:
         raise ValueError(f"no group of {cards} cards: known sizes are {', '.join(map(str, EFFICIENCY))}")
     return cards * EFFICIENCY[cards]
-
-
-def group_latency_s(single_s: float, cards: int) -> float:
-    """Seconds of a request on a group that takes `single_s` on one card."""
-    return single_s / speedup(cards)

@@ -18,7 +18,7 @@ from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import guidance, noise
 from services.stage.tensors import from_bundle
 from services.stage.yield_points import add_yield_points
-from tests.unit.stage.denoising_bench import CPU, Watching
+from tests.unit.stage.denoising_bench import CPU, Watching, bits
 from triptych.exchange import Bundle
 from triptych.v1.job_pb2 import JobSpec
 
@@ -59,7 +59,7 @@ class PausedModel:
         self._short = self._work(short, conditioning)
         alone = await self._run_short()
         latents = await self._run(self._work(spec, conditioning))
-        assert all(_bits(task.result()) == _bits(alone) for task in self._made)
+        assert all(bits(task.result()) == bits(alone) for task in self._made)
         decode = DecodeWork(self._decode, spec, [*conditioning, latents], None)
         made, _ = await self._thread.run((0.0, ""), lambda: decode.run(self._thread))
         return np.stack([np.asarray(picture) for picture in pictures(made)])
@@ -118,7 +118,3 @@ class PausedModel:
 
         network.register_forward_pre_hook(before_forward)
         assert add_yield_points(network, before_block)
-
-
-def _bits(bundle: Bundle) -> list[bytes]:
-    return [bytes(entry.value.data) for entry in bundle.values()]  # type: ignore[union-attr]

@@ -8,24 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.exchange.values import bundles, same
-from triptych.exchange import Bundle, BundleInvalid, Entry, TensorData, Value
+from triptych.exchange import BundleInvalid, Entry, TensorData, Value
 from triptych.exchange.codec import ALIGNMENT_BYTES, MAX_DEPTH, decode, encode
-from triptych.exchange.digest import digest_of
 from triptych.exchange.dtypes import MAX_RANK
 from triptych.exchange.errors import ManifestMalformed
 from triptych.exchange.message import from_message, to_message
+from triptych.exchange.parcel import pack
 from triptych.v1 import tensor_pb2 as pb
-
-
-def inline_message(bundle: Bundle) -> bytes:
-    encoded = encode(bundle)
-    encoded.manifest.digest = digest_of(encoded.buffers)
-    return to_message(encoded.manifest, encoded.buffers)
 
 
 @given(bundles)
 def test_a_bundle_comes_back_as_it_was(bundle: dict[str, Entry]) -> None:
-    manifest, payload = from_message(inline_message(bundle))
+    manifest, payload = from_message(pack(bundle))
     found = decode(manifest, payload)
     assert list(found) == list(bundle)
     assert all(same(found[name].value, bundle[name].value) for name in bundle)
@@ -67,7 +61,7 @@ def nested(depth: int) -> Value:
 
 def test_nesting_goes_as_deep_as_promised() -> None:
     bundle = {"deep": Entry(nested(MAX_DEPTH))}
-    manifest, payload = from_message(inline_message(bundle))
+    manifest, payload = from_message(pack(bundle))
     assert decode(manifest, payload) == bundle
 
 
@@ -106,7 +100,7 @@ def two_tensors() -> dict[str, Entry]:
 
 @given(st.data())
 def test_damaged_messages_fail_with_the_typed_error_or_not_at_all(data: st.DataObject) -> None:
-    message = bytearray(inline_message(two_tensors()))
+    message = bytearray(pack(two_tensors()))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(message)))
         message[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.router.simulate.groups import group_latency_s
+from services.router.simulate.groups import speedup
 from services.router.simulate.requests import REQUESTS
 from services.router.simulate.settings import FleetSettings, PolicySettings, Pool
 from services.router.simulate.simulation import simulate
@@ -16,8 +16,9 @@ FCFS = PolicySettings("fcfs")
 )
 def test_groups_trade_throughput_for_latency(cards: int, minutes: float, videos_an_hour: float) -> None:
     single_s = 25 * 60.0
-    assert group_latency_s(single_s, cards) / 60 == pytest.approx(minutes, abs=0.05)
-    assert 3600 * (8 / cards) / group_latency_s(single_s, cards) == pytest.approx(videos_an_hour, abs=0.06)
+    group_s = single_s / speedup(cards)
+    assert group_s / 60 == pytest.approx(minutes, abs=0.05)
+    assert 3600 * (8 / cards) / group_s == pytest.approx(videos_an_hour, abs=0.06)
     # And by a simulation of 8 cards with always enough to do.
     jobs = [job(n, 0.0, single_s, "video") for n in range(80)]
     run = simulate(jobs, PolicySettings("pools"), FleetSettings(pools=(Pool("video", 8 // cards, cards),)))

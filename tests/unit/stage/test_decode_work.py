@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,15 +16,6 @@ from services.stage.short_memory import run_twice
 from tests.unit.stage.decoding_bench import DecodingBench, pixels, run
 
 SIDE = 512
-
-
-@pytest.fixture
-def thread() -> Iterator[DeviceThread]:
-    torch.set_num_threads(1)
-    thread = DeviceThread("device")
-    thread.start()
-    yield thread
-    thread.close()
 
 
 class Gate:

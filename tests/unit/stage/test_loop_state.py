@@ -1,6 +1,5 @@
 """Checkpoints of a denoising loop: whatever the sampler and the guider keep, a job taken up again is the same job."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import diffusers
@@ -30,15 +29,6 @@ SAMPLERS = [
     ("HeunDiscreteScheduler", {}),
     ("KDPM2AncestralDiscreteScheduler", {}),
 ]
-
-
-@pytest.fixture
-def thread() -> Iterator[DeviceThread]:
-    torch.set_num_threads(1)
-    thread = DeviceThread("device")
-    thread.start()
-    yield thread
-    thread.close()
 
 
 async def assert_resumes(bench: DenoisingBench, thread: DeviceThread) -> None:

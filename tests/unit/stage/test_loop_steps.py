@@ -1,6 +1,6 @@
 """A loop whose step count changes while it runs: it ends where it is told to, and a checkpoint remembers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import diffusers
@@ -24,15 +24,6 @@ SAMPLERS = [
     ("DDIMScheduler", {}),
     ("LCMScheduler", {}),
 ]
-
-
-@pytest.fixture
-def thread() -> Iterator[DeviceThread]:
-    torch.set_num_threads(1)
-    thread = DeviceThread("device")
-    thread.start()
-    yield thread
-    thread.close()
 
 
 @pytest.fixture(scope="module")

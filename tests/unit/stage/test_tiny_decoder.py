@@ -1,6 +1,5 @@
 """The embedded model's tiny decoder: its previews look like what the model's own VAE makes of the same latents."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,14 +33,6 @@ def bench() -> DecodingBench:
 @pytest.fixture(scope="module")
 def decoder(bench: DecodingBench) -> PreviewDecoder:
     return tiny_decoder(bench.model, str(MODELS / "tiny_decoder"))
-
-
-@pytest.fixture
-def thread() -> Iterator[DeviceThread]:
-    thread = DeviceThread("device")
-    thread.start()
-    yield thread
-    thread.close()
 
 
 def picture(shape: Colour, ground: Colour) -> torch.Tensor:

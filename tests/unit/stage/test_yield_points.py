@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,6 @@ from services.stage.yield_points import add_yield_points
 from tests.unit.stage.denoising_bench import DenoisingBench, Watching, bits, run, spec
 
 BLOCKS = {"sdxl": 34, "flux": 4, "sd3": 2, "wan": 2}
-
-
-@pytest.fixture
-def thread() -> Iterator[DeviceThread]:
-    torch.set_num_threads(1)
-    thread = DeviceThread("device")
-    thread.start()
-    yield thread
-    thread.close()
 
 
 @pytest.mark.parametrize("name", BLOCKS)

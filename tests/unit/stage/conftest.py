@@ -1,0 +1,18 @@
+"""What the tests of device work share."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from services.stage.device_thread import DeviceThread
+
+
+@pytest.fixture
+def thread() -> Iterator[DeviceThread]:
+    """A device thread that runs; results on a CPU are compared at one torch thread."""
+    torch.set_num_threads(1)
+    thread = DeviceThread("device")
+    thread.start()
+    yield thread
+    thread.close()
