@@ -10,10 +10,11 @@ from enum import Enum
 from typing import Any, TypeVar, cast
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
+from triptych.durations import duration_of, seconds_of
 
 DOMAIN = "triptych"
 _Detail = TypeVar("_Detail", bound=Message)
@@ -121,9 +122,8 @@ def to_status(error: TriptychError) -> status_pb2.Status:
             bad.field_violations.add(field=_cut(violation.field, MAX_FIELD), description=description)
         status.details.add().Pack(bad)
     if error.retry_after_s is not None:
-        delay = Duration()
-        delay.FromNanoseconds(max(0, round(error.retry_after_s * 1e9)))
-        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        retry = error_details_pb2.RetryInfo(retry_delay=duration_of(error.retry_after_s))
+        status.details.add().Pack(retry)
     return status
 
 
@@ -144,7 +144,7 @@ def from_status(status: status_pb2.Status) -> TriptychError:
         status.message,
         metadata=dict(info.metadata) if info is not None else None,
         violations=[Violation(v.field, v.description) for v in bad.field_violations] if bad is not None else (),
-        retry_after_s=retry.retry_delay.ToNanoseconds() / 1e9 if retry is not None else None,
+        retry_after_s=seconds_of(retry.retry_delay) if retry is not None else None,
     )
 
 
