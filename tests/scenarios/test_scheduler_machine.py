@@ -48,7 +48,6 @@ configs = st.builds(
     policy=st.sampled_from(["stretch", "stretch", "fcfs", "sjf", "pools"]),
     pools=pools,
     max_queued_jobs=st.sampled_from([6, 50]),
-    max_jobs_per_tenant=st.sampled_from([None, 4]),
     encode_ahead_jobs=st.integers(1, 3),
     max_setbacks=st.sampled_from([1, 50]),
     tenant_weights=st.sampled_from([{}, {"ann": 3.0}]),

@@ -83,7 +83,7 @@ class Admission:
             return "TOO_LONG"
         if not all(self._fleet.capable(stage, request.model) for stage in request.stages):
             return "NO_WORKER"
-        if self._queue_is_full(request):
+        if len(self._book.jobs) >= self._config.max_queued_jobs:
             return "QUEUE_FULL"
         if self._policy.sheds and verdict.backlog_s > verdict.limit_s:
             return "OVERLOADED"
@@ -91,16 +91,6 @@ class Admission:
         if request.deadline_s is not None and finish_s > request.deadline_s:
             return "DEADLINE_UNREACHABLE"
         return ""
-
-    def _queue_is_full(self, request: JobRequest) -> bool:
-        if len(self._book.jobs) >= self._config.max_queued_jobs:
-            return True
-        most = self._config.max_jobs_per_tenant
-        return most is not None and self._job_count(request.tenant) >= most
-
-    def _job_count(self, tenant: str) -> int:
-        known = self._book.tenants.get(tenant)
-        return known.job_count if known else 0
 
     def _retry_after_s(self, request: JobRequest, reason: str, verdict: Verdict, key: Key) -> float:
         """Predicted seconds until the job would be admitted if nobody else came; 0 where waiting is no help."""

@@ -88,12 +88,11 @@ def default_pools() -> tuple[PoolConfig, ...]:
 class SchedulerConfig:
     """The scheduler's settings.
 
-    `kappa` is the stretch (delay over own time) that a job may be asked to bear. `max_queued_jobs` and
-    `max_jobs_per_tenant` count accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool,
-    model and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count
-    (anew from each checkpoint that is further than those before), and put back `max_setbacks` times if they do not;
-    `max_reruns` results of a job that were lost are made again. Back-off is `backoff_s`, doubled each time up to
-    `max_backoff_s`.
+    `kappa` is the stretch (delay over own time) that a job may be asked to bear. `max_queued_jobs` counts accepted jobs
+    that are not over. `encode_ahead_jobs` first jobs in rank of each pool, model and length are encoded before a
+    denoiser is free. A task is tried `max_attempts` times if the tries count (anew from each checkpoint that is further
+    than those before), and put back `max_setbacks` times if they do not; `max_reruns` results of a job that were lost
+    are made again. Back-off is `backoff_s`, doubled each time up to `max_backoff_s`.
 
     A paused job moves to a denoiser that has been idle for `move_cost_s`: what it does again since its last checkpoint,
     and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each
@@ -106,7 +105,6 @@ class SchedulerConfig:
     kappa: float = 5.0
     pools: tuple[PoolConfig, ...] = field(default_factory=default_pools)
     max_queued_jobs: int = 10_000
-    max_jobs_per_tenant: int | None = None
     encode_ahead_jobs: int = 8
     move_cost_s: float = 15.0
     rebalance: bool = False
@@ -125,7 +123,6 @@ class SchedulerConfig:
             "kappa": self.kappa >= 0,
             "pools": len(self.pools) > 0 and len({pool.name for pool in self.pools}) == len(self.pools),
             "max_queued_jobs": self.max_queued_jobs > 0,
-            "max_jobs_per_tenant": self.max_jobs_per_tenant is None or self.max_jobs_per_tenant > 0,
             "encode_ahead_jobs": self.encode_ahead_jobs > 0,
             "move_cost_s": self.move_cost_s > 0,
             "rebalance_s": self.rebalance_s > 0,
