@@ -49,7 +49,7 @@ def noise(descriptor: Descriptor) -> st.SearchStrategy[bytes]:
         lambda drawn: drawn[0].SerializeToString()[: drawn[1]]
     )
     altered = st.tuples(requests(descriptor), st.binary(min_size=1, max_size=8), st.integers(0, 2000)).map(_altered)
-    return st.one_of(st.binary(max_size=200), cut, altered, st.sampled_from([_nested(30), _nested(2_000)]))
+    return st.one_of(st.binary(max_size=200), cut, altered, st.sampled_from([deep(30), deep(2_000)]))
 
 
 def pictures() -> list[bytes]:
@@ -136,15 +136,16 @@ def _altered(drawn: tuple[Message, bytes, int]) -> bytes:
     return whole[:start] + patch + whole[start + len(patch) :]
 
 
-def _nested(levels: int) -> bytes:
-    """`spec.extra` of lists within lists."""
+def deep(levels: int) -> bytes:
+    """A submit whose `spec.extra` is lists within lists."""
     value = b""
     for _ in range(levels):
-        value = _length(6, _length(1, value))
-    return _length(1, _length(18, _length(1, _length(1, b"x") + _length(2, value))))
+        value = wire_field(6, wire_field(1, value))
+    return wire_field(1, wire_field(18, wire_field(1, wire_field(1, b"x") + wire_field(2, value))))
 
 
-def _length(number: int, data: bytes) -> bytes:
+def wire_field(number: int, data: bytes) -> bytes:
+    """A length-delimited field as it is on the wire."""
     return _varint(number << 3 | 2) + _varint(len(data)) + data
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
+from bench.fuzz_messages import deep, wire_field
 from triptych.errors import Reason, from_rpc_error
 from triptych.rpc import RpcServer, open_channel
 from triptych.rpc.channel import MESSAGE_BYTES, METADATA_BYTES
@@ -35,27 +36,7 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
     await server.stop(0)
 
 
-def deep(levels: int) -> bytes:
-    """`spec.extra` of nested lists, deeper than protobuf parses."""
-    value = b""
-    for _ in range(levels):
-        value = field(6, field(1, value))
-    return field(1, field(18, field(1, field(1, b"x") + field(2, value))))
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def varint(number: int) -> bytes:
-    head = b""
-    while number > 127:
-        head += bytes([number & 127 | 128])
-        number >>= 7
-    return head + bytes([number])
-
-
-UNPARSABLE = {"noise": b"\xff\xff", "a surrogate": field(2, b"\xed\xa0\x80"), "too deep": deep(200)}
+UNPARSABLE = {"noise": b"\xff\xff", "a surrogate": wire_field(2, b"\xed\xa0\x80"), "too deep": deep(200)}
 
 
 @pytest.mark.parametrize("data", UNPARSABLE.values(), ids=UNPARSABLE.keys())
