@@ -108,6 +108,7 @@ class RunningSuite:
 def running_suite(
     state_dir: Path,
     *,
+    routers: int = 1,
     encoders: int = 1,
     denoisers: int = 1,
     decoders: int = 1,
@@ -124,6 +125,7 @@ def running_suite(
     config = SuiteConfig(
         state_dir=state_dir,
         catalog=catalog,
+        routers=routers,
         encoders=encoders,
         denoisers=denoisers,
         decoders=decoders,

@@ -36,6 +36,16 @@ class Checkpoints:
         self._tell = tell
         self._kept: deque[Checkpoint] = deque()
         self._storing: asyncio.Task[None] | None = None
+        # Asked for at the next step, whenever the last was, by who is called once it is written, or cannot be.
+        self._asked_by: Callable[[], None] | None = None
+
+    def ask(self, then: Callable[[], None]) -> None:
+        """Have the next step's state written, and call `then`, after telling of it."""
+        self._asked_by = then
+
+    @property
+    def asked(self) -> bool:
+        return self._asked_by is not None
 
     @property
     def storing(self) -> bool:
@@ -78,6 +88,14 @@ class Checkpoints:
         return ""
 
     async def _store(self, output_index: int, step: int, bundle: Bundle) -> None:
+        then, self._asked_by = self._asked_by, None
+        try:
+            await self._write(output_index, step, bundle)
+        finally:
+            if then is not None:
+                then()
+
+    async def _write(self, output_index: int, step: int, bundle: Bundle) -> None:
         try:
             ref = await self._exchange.put("latents", bundle)
         except ExchangeError as error:

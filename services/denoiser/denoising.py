@@ -1,6 +1,7 @@
 """One job in the denoiser: its outputs, each one's latents durable while the next one runs."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -19,7 +20,7 @@ from services.stage.hosted_model import HostedModel
 from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
-from triptych.errors import Violation, invalid
+from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
 from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, Conditioning, JobRestartOnly, Latents, Progress
@@ -44,7 +45,7 @@ class Denoising:
         self._call = call
         self._loop = asyncio.get_running_loop()
         # Bounded by steps × outputs, both checked.
-        self._events: asyncio.Queue[DenoiseResponse | None] = asyncio.Queue()
+        self._events: asyncio.Queue[DenoiseResponse | TriptychError | None] = asyncio.Queue()
         self._pauses = Pauses(self._loop, self._events.put_nowait)
         self._checkpoints = Checkpoints(host.exchange, model, host.device, request, self._events.put_nowait)
         self._amendments = Amendments(request.spec.step_count)
@@ -57,7 +58,7 @@ class Denoising:
         self._kind = job_kind(model, request.spec) if config.merging == "on" else None
         # Part of each output that is done.
         self._fractions = dict.fromkeys(request.finished_outputs, 1.0)
-        self._started = False
+        self._started_s: float | None = None
         self._restart_only = False
 
     async def events(self) -> AsyncIterator[DenoiseResponse]:
@@ -66,6 +67,8 @@ class Denoising:
         running.add_done_callback(lambda _: self._events.put_nowait(None))
         try:
             while (event := await self._events.get()) is not None:
+                if isinstance(event, TriptychError):
+                    raise event
                 yield event
             await running
             yield DenoiseResponse(finished=self._finished())
@@ -88,10 +91,29 @@ class Denoising:
             self._amendments.amend(amendment)
         return self._amendments.step_count
 
+    def hand_back(self, within_s: float) -> None:
+        """End with DRAINING, so that the job goes on elsewhere, unless it will be done within so many seconds.
+
+        Once it has begun, a checkpoint at its next step is made first. One that cannot be captured goes on.
+        """
+        if self._started_s is None:
+            self._end_handed_back()
+        elif not self._restart_only and self._left_s() > within_s:
+            self._checkpoints.ask(self._end_handed_back)
+
+    def _left_s(self) -> float:
+        """How long it will run on at the pace that it had."""
+        done = self._call.fraction
+        return (self._loop.time() - (self._started_s or 0.0)) * (1.0 - done) / done if done else math.inf
+
+    def _end_handed_back(self) -> None:
+        # After what there is to tell, the checkpoint above all.
+        self._events.put_nowait(TriptychError(Reason.DRAINING, "handed back: it goes on elsewhere"))
+
     def report(self, output_index: int, step: int, step_count: int) -> None:
         """So many steps of an output are done."""
-        if not self._started:
-            self._started = True
+        if self._started_s is None:
+            self._started_s = self._loop.time()
             self._events.put_nowait(DenoiseResponse(started=DenoiseStarted()))
         self._pauses.begin(output_index)
         if step == 0:

@@ -53,10 +53,11 @@ class OutputObserver:
         self._loop.call_soon_threadsafe(self._denoising.report, self._output_index, step, step_count)
 
     def checkpoint_due(self) -> bool:
-        """Every `checkpoint_seconds` of device time, unless the one before is still on its way."""
+        """Every `checkpoint_seconds` of device time, or when asked, unless the one before is still on its way."""
         assert self._last_s is not None
         waited_s = self._thread.clock_s() - self._last_s
-        return waited_s >= self._config.checkpoint_seconds and not self._checkpoints.storing
+        due = waited_s >= self._config.checkpoint_seconds or self._checkpoints.asked
+        return due and not self._checkpoints.storing
 
     def captured(self, step: int, state: CapturedState) -> None:
         self._last_s = self._thread.clock_s()

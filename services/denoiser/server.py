@@ -63,6 +63,10 @@ class DenoiserServer(DenoiserServiceServicer):
         if entry.cost.tflop_per_ktoken is None:
             self._host.forward_costs[checkpoint.name] = forward_costs(checkpoint, entry.defaults, default_cache())
 
+    def hand_back(self, within_s: float) -> None:
+        for denoising in self._running.values():
+            denoising.hand_back(within_s)
+
     def cache_stats(self) -> CacheStats:
         return CacheStats()
 
@@ -94,6 +98,8 @@ class DenoiserServer(DenoiserServiceServicer):
         if denoising is None:
             call = request.call
             raise TriptychError(Reason.JOB_UNKNOWN, f"attempt {call.attempt} of job {call.job_id} does not run here")
+        if request.hand_back:
+            denoising.hand_back(0.0)
         return AmendDenoiseResponse(step_count=denoising.amend(request.call.rank, amendment))
 
 

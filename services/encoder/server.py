@@ -37,6 +37,9 @@ class EncoderServer(EncoderServiceServicer):
     def load(self) -> None:
         self._models.load()
 
+    def hand_back(self, within_s: float) -> None:
+        self._host.hand_back_waiting()
+
     def cache_stats(self) -> CacheStats:
         return self._cache.stats
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ from services.router.core.job import Stage, Task
 from services.router.failures import Blow, judge
 from services.router.fleet import Fleet, KnownWorker
 from services.router.jobs import LiveJob
+from services.router.leadership import Deposed
 from services.router.pricing import Pricing
 from services.router.recorder import Recorder, Recorders
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
+from triptych.exchange import ExchangeUnavailable
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
@@ -86,8 +88,10 @@ class StageCalls:
         pricing: Pricing,
         recorders: Recorders,
         report: Callable[[Event], None],
+        confirm: Callable[[], Awaitable[None]],
         give_up: Callable[[str], None],
     ) -> None:
+        self._confirm = confirm
         self._config = config
         self._epoch = epoch
         self._fleet = fleet
@@ -146,6 +150,22 @@ class StageCalls:
             await asyncio.sleep(delay_s)
         return None
 
+    async def hand_back(self) -> None:
+        """Have every denoise end with a checkpoint, and give the others up: they are soon done again."""
+        denoises = [call for call in self._calls.values() if call.task.stage is Stage.DENOISE]
+        for call in list(self._calls.values()):
+            if call not in denoises:
+                self.stop(call.task)
+        await asyncio.gather(*(self._hand_back(call) for call in denoises))
+
+    async def _hand_back(self, call: Call) -> None:
+        request = AmendDenoiseRequest(call=self._stage_call(call), hand_back=True)
+        try:
+            await DenoiserServiceStub(call.worker.channel).AmendDenoise(request, timeout=_AMEND_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            # It is stopped with the others; the next router has its last checkpoint.
+            call.log.info("denoise_not_handed_back", message=from_rpc_error(error).message)
+
     def drop_worker(self, worker_id: str) -> None:
         """Give up every call to a worker that is gone."""
         for call in list(self._calls.values()):
@@ -158,7 +178,14 @@ class StageCalls:
 
     async def _run(self, call: Call) -> None:
         try:
+            await self._confirm()
             event: Event | None = await self._perform(call)
+        except Deposed as error:
+            self._give_up(str(error))
+            return
+        except ExchangeUnavailable as error:
+            # Whether another router leads cannot be told: nothing is started that it may have started.
+            event = TaskFailed(call.task, Reason.EXCHANGE_UNAVAILABLE.name, str(error), retryable=True, counts=False)
         except grpc.aio.AioRpcError as error:
             event = await self._end_of(call, error)
         except Exception:

@@ -26,6 +26,9 @@ class RouterConfig:
     tokens_file: Path | None = None
     # What clients are shown; with a `ca` they must show a certificate of it.
     tls: TlsFiles = field(default_factory=TlsFiles)
+    # What the other routers of the suite are shown, and whom of them to trust: by default as clients are. Their
+    # certificates must name the host that they `advertise`.
+    peer_tls: TlsFiles = field(default_factory=TlsFiles)
     # What workers are shown, and whom of them to trust; a file with the token that they all ask for.
     worker_tls: TlsFiles = field(default_factory=TlsFiles)
     worker_token_file: Path | None = None
@@ -36,8 +39,11 @@ class RouterConfig:
     # Longest that one call to an encoder, or to a decoder, may take. A denoise may be paused for any time.
     encode_timeout_s: float = 300.0
     decode_timeout_s: float = 3600.0
-    # How long running calls may go on after SIGTERM.
+    # How long it may take after SIGTERM until running denoises have been handed back with a checkpoint.
     drain_seconds: float = 30.0
+    # So long a job of GenerateMedia whose client was lost with its router waits for the client to come back, by its
+    # request id, before it is cancelled.
+    disconnect_grace_s: float = 10.0
     # Streams (watches, generations, downloads) at once.
     max_streams: int = 4096
     # Outputs in memory at once, on their way to clients.
@@ -46,6 +52,8 @@ class RouterConfig:
     download_stall_s: float = 60.0
     # Bytes of the attachments of jobs that are not over.
     max_attachment_bytes: int = 256 * 1024 * 1024
+    # Past this part of a store's bytes no new job is taken: the rest is for those that were accepted.
+    store_high_water: float = 0.9
     # Ended jobs kept in memory: so many, so long. Older ones are read from the store.
     max_ended_jobs: int = 1000
     ended_jobs_s: float = 900.0
@@ -66,6 +74,7 @@ class RouterConfig:
             "worker_timeout_s",
             "encode_timeout_s",
             "decode_timeout_s",
+            "disconnect_grace_s",
             "max_streams",
             "max_downloads",
             "download_stall_s",
@@ -82,6 +91,8 @@ class RouterConfig:
             insecure=self.insecure,
             remedy="Name a tokens_file (triptych token new --help)",
         )
+        if not 0 < self.store_high_water <= 1:
+            raise ValueError("store_high_water: must be above 0, at most 1")
         if self.drain_seconds < 0:
             raise ValueError("drain_seconds: must not be negative")
         if not 0 < self.page_size <= self.max_page_size <= 1000:

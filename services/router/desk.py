@@ -7,19 +7,23 @@ from typing import Self
 import structlog
 
 from services.router.amend import Amend
+from services.router.attendance import Attendance
 from services.router.config import RouterConfig
 from services.router.downloads import Downloads
 from services.router.driver import Driver
 from services.router.estimates import Estimates
 from services.router.events import EventStore
 from services.router.intake import Intake
-from services.router.jobs import JobTable
+from services.router.jobs import JobTable, LiveJob
+from services.router.leadership import Leadership
 from services.router.listing import Listing
 from services.router.previews import PreviewFeed
 from services.router.pricing import Pricing
 from services.router.quotas import Quotas
 from services.router.recorder import Recorders
 from services.router.restore import Restore
+from services.router.roll import Roll
+from services.router.room import Room
 from services.router.store import JobStore
 from services.router.watch import Watch
 from triptych.catalog import Catalog
@@ -41,11 +45,13 @@ class Desk:
         config: RouterConfig,
         catalog: Catalog,
         exchange: Exchange,
-        epoch: int,
+        leadership: Leadership,
         give_up: Callable[[str], None],
         quotas: Quotas,
+        roll: Roll,
     ) -> None:
-        self.epoch = epoch
+        self.epoch = epoch = leadership.epoch
+        self._roll = roll
         self._give_up = give_up
         self.catalog = catalog
         self._exchange = exchange
@@ -54,35 +60,60 @@ class Desk:
         pricing = Pricing(catalog)
         self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
-        self._recorders = Recorders(events, records, epoch, self.jobs.end, give_up)
-        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, give_up)
-        self.intake = Intake(config, catalog, pricing, self.driver, self.jobs, self._recorders, records, quotas)
+        self._recorders = Recorders(events, records, epoch, leadership.confirm, self._end, give_up)
+        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up)
+        self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
+        self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance)
+        self._room = Room(exchange, config.store_high_water)
+        self.intake = Intake(
+            config,
+            catalog,
+            pricing,
+            self.driver,
+            self.jobs,
+            self._recorders,
+            records,
+            quotas,
+            self.attendance,
+            self._restore,
+            self._room,
+        )
         self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records, quotas)
         self.watch = Watch(self.jobs, events, records, PreviewFeed(exchange.control))
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads, config.download_stall_s)
-        self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver)
         self._listening: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._estimates.restore()
         await self._restore.run()
+        for subject, beat in self._roll.fresh(self._config.worker_timeout_s):
+            self.driver.fleet.hear(subject, beat)
+        await self._room.look()
         self._saving = asyncio.create_task(self._estimates.run())
+        self._looking = asyncio.create_task(self._room.run())
         self._listening = asyncio.create_task(self._listen())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.attendance.close()
         await self.driver.drain(0.0)
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
         self.driver.watch.close()
-        for task in (self._listening, self._saving):
+        for task in (self._listening, self._saving, self._looking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
         await self._estimates.save()
         await self.driver.fleet.close()
+
+    def _end(self, job: LiveJob) -> None:
+        """The job's end is recorded. If a former leader recorded it, the scheduler has yet to hear of it."""
+        self.driver.cancel(job.job_id)
+        self.jobs.end(job)
 
     async def _listen(self) -> None:
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -23,7 +23,6 @@ from services.router.core.actions import (
 )
 from services.router.core.config import SchedulerConfig
 from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, Ticked
-from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.decisions import decision, job_of
 from services.router.fleet import Fleet
@@ -45,7 +44,7 @@ _ENDS_AS_IT_IS = frozenset({Reason.OUT_OF_MEMORY, Reason.STORE_FULL})
 class Driver:
     """The scheduler's only caller. `handle` takes one event in and performs the actions, without awaiting anything.
 
-    `draining`: nothing new is started but the decoding of what is denoised.
+    `draining`: nothing new is started.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class Driver:
         pricing: Pricing,
         jobs: JobTable,
         recorders: Recorders,
+        confirm: Callable[[], Awaitable[None]],
         give_up: Callable[[str], None],
     ) -> None:
         self.draining = False
@@ -67,7 +67,7 @@ class Driver:
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
         )
-        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, give_up)
+        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, confirm, give_up)
         self.watch = FleetWatch()
         self._jobs = jobs
         self._recorders = recorders
@@ -99,8 +99,10 @@ class Driver:
         self.handle(JobCancelRequested(job_id))
 
     async def drain(self, timeout_s: float) -> None:
-        """Start nothing new; give what runs its time, then stop it."""
+        """Start nothing new; have what runs handed back, for so long at most, then stop it."""
         self.draining = True
+        if timeout_s > 0:
+            await self.calls.hand_back()
         if not await self.calls.idle(timeout_s):
             log.warning("drain_cut_short", timeout_s=timeout_s)
         self.calls.stop_all()
@@ -122,7 +124,7 @@ class Driver:
                     job.verdict = verdict
             case StartTask(task):
                 job = self._jobs.get(task.job_id)
-                if job is not None and (not self.draining or task.stage is Stage.DECODE):
+                if job is not None and not self.draining:
                     self.calls.start(job, action)
             case StopTask(task):
                 self.calls.stop(task)

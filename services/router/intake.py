@@ -11,6 +11,7 @@ import structlog
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from services.router.attendance import Attendance
 from services.router.config import RouterConfig
 from services.router.core.actions import Verdict
 from services.router.core.estimator import Estimate
@@ -24,10 +25,13 @@ from services.router.pricing import Pricing, estimate_message
 from services.router.principal import Principal
 from services.router.quotas import Quotas
 from services.router.recorder import Recorders
+from services.router.restore import Restore
+from services.router.room import Room
 from services.router.store import SCHEMA_VERSION, JobStore
 from services.router.validation import check_deadline, complete_spec, too_large
 from triptych.catalog import Catalog
 from triptych.durations import seconds_of
+from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
@@ -37,6 +41,8 @@ log = structlog.get_logger()
 
 _MAX_SPEC_BYTES = 3_500_000
 _NO_WORKER_RETRY_S = 2.0
+# By then every worker has been heard.
+_HEARTBEATS_S = 1.5
 _NO_ROOM_RETRY_S = 5.0
 
 
@@ -69,7 +75,14 @@ class Intake:
         recorders: Recorders,
         records: JobStore,
         quotas: Quotas,
+        attendance: Attendance,
+        restore: Restore,
+        room: Room,
     ) -> None:
+        self._began_s = time.monotonic()
+        self._attendance = attendance
+        self._restore = restore
+        self._room = room
         self._max_attachment_bytes = config.max_attachment_bytes
         self._catalog = catalog
         self._pricing = pricing
@@ -80,8 +93,8 @@ class Intake:
         self._quotas = quotas
         self._underway: dict[tuple[str, str], asyncio.Task[Job]] = {}
 
-    async def submit(self, spec: JobSpec, request_id: str, who: Principal) -> Job:
-        """The accepted job, or the one that this request made before.
+    async def submit(self, spec: JobSpec, request_id: str, who: Principal, *, streamed: bool = False) -> Job:
+        """The accepted job, or the one that this request made before. `streamed`: the job belongs to the call.
 
         Raises what `RouterService.SubmitJob` lists. A job is never left half accepted if the caller is cancelled.
         """
@@ -89,9 +102,14 @@ class Intake:
         check_request_id(request_id)
         if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
             raise refusal
-        return await self._once(
-            who.tenant, lambda: self._priced(spec), request_id, digest_of(spec), lambda record: None
-        )
+
+        def prepare(record: JobRecord) -> None:
+            record.streamed = streamed
+
+        job = await self._once(who.tenant, lambda: self._priced(spec), request_id, digest_of(spec), prepare)
+        if not streamed:
+            self._release(job.job_id)
+        return job
 
     async def _once(self, tenant: str, priced: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
         self._check_open()
@@ -139,12 +157,21 @@ class Intake:
             verdict = replace(verdict, admitted=False, reason=no.reason.name, retry_after_s=no.retry_after_s or 0.0)
         return priced.estimate, verdict
 
+    def _release(self, job_id: str) -> None:
+        """A client that submits what it had asked for in a stream will watch it by itself."""
+        live = self._jobs.get(job_id)
+        if live is not None and live.record.streamed and not live.over:
+            live.record.streamed = False
+            self._recorders.of(live).save()
+            self._attendance.release(job_id)
+
     def _check_open(self) -> None:
         if self._driver.draining:
             raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
 
     def _check_room(self, priced: Priced, tenant: str) -> None:
-        """Whether there is room for the job, whatever the scheduler says. Raises QUEUE_FULL, QUOTA_EXCEEDED."""
+        """Whether there is room, whatever the scheduler says. Raises STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED."""
+        self._room.check()
         size = attachment_bytes(priced.spec)
         if size and self._jobs.attachment_bytes + size > self._max_attachment_bytes:
             why = "The attachments of waiting jobs take all the room there is; try again later."
@@ -186,7 +213,12 @@ class Intake:
             return None
         _check_digest(request_id, digest, claimed.record.request_digest)
         stored = await self._records.read(tenant, claimed.record.job.job_id)
-        return stored.record.job if stored is not None else None
+        if stored is None:
+            return None
+        if not is_over(stored.record.job):
+            # Accepted by a router that was leading no more: this one has not seen it yet.
+            await self._restore.take_up(stored)
+        return stored.record.job
 
     async def _priced(self, spec: JobSpec) -> Priced:
         if not spec.model:
@@ -206,8 +238,14 @@ class Intake:
     def _check_profile(self, model: str) -> ModelProfile:
         profile = self._driver.fleet.profile(model)
         if profile is None:
+            self._check_heard()
             raise TriptychError(Reason.NO_WORKER, f"No worker serves {model} yet.", retry_after_s=_NO_WORKER_RETRY_S)
         return profile
+
+    def _check_heard(self) -> None:
+        """Raises NOT_READY while a worker that is missed may only not have been heard yet."""
+        if time.monotonic() < self._began_s + _HEARTBEATS_S:
+            raise TriptychError(Reason.NOT_READY, "The router has just begun to lead.", retry_after_s=_HEARTBEATS_S)
 
     def _admit(self, tenant: str, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
@@ -228,6 +266,8 @@ class Intake:
         assert verdict is not None, "the scheduler judges a job when it is submitted"
         if not verdict.admitted:
             self._jobs.remove(job)
+            if verdict.reason == Reason.NO_WORKER.name:
+                self._check_heard()
             log.info("job_refused", job_id=job.job_id, model=request.model, reason=verdict.reason, pool=verdict.pool)
             raise refusal(verdict, priced.estimate.seconds.total_s)
         record.job.estimate.CopyFrom(estimate_message(priced.estimate))

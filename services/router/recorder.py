@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,10 +10,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from services.router.durable import Conflict
 from services.router.events import EventStore, StoredEvent
 from services.router.jobs import LiveJob
+from services.router.leadership import Deposed
 from services.router.store import JobStore
 from services.router.throttle import ProgressThrottle
 from triptych.endings import is_terminal
-from triptych.exchange import ExchangeError, StoreFull
+from triptych.exchange import ExchangeError, ExchangeUnavailable, StoreFull
 from triptych.v1.job_pb2 import JobEvent, Progress
 
 log = structlog.get_logger()
@@ -26,7 +27,8 @@ _RETRY_S = (0.1, 0.5, 2.0)
 class Recorder:
     """One job's writer. What cannot be written now is tried again, until it can or another router has written.
 
-    `on_over` is called when the job's end is recorded, `give_up` when another router writes this job.
+    `on_over` is called when the job's end is recorded, `give_up` when another router leads. `confirm` is asked before
+    each write, and before a job counts as accepted, whether none does: it raises Deposed.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Recorder:
         events: EventStore,
         records: JobStore,
         epoch: int,
+        confirm: Callable[[], Awaitable[None]],
         on_over: Callable[[LiveJob], None],
         give_up: Callable[[str], None],
     ) -> None:
@@ -42,6 +45,7 @@ class Recorder:
         self._events = events
         self._records = records
         self._epoch = epoch
+        self._confirm = confirm
         self._on_over = on_over
         self._give_up = give_up
         self._queue: deque[JobEvent] = deque()
@@ -132,7 +136,7 @@ class Recorder:
                 try:
                     await self._step()
                     failures = 0
-                except (ExchangeError, Conflict) as error:
+                except (ExchangeError, Conflict, Deposed) as error:
                     if not await self._survive(error):
                         return
                     await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
@@ -146,11 +150,12 @@ class Recorder:
             self._on_over(self._job)
 
     async def _step(self) -> None:
+        await self._confirm()
         if not self._opened:
             await self._open()
         elif self._queue:
-            await self._append(self._queue[0])
-            self._queue.popleft()
+            if await self._append(self._queue[0]):
+                self._queue.popleft()
         else:
             await self._sum_up()
 
@@ -165,20 +170,29 @@ class Recorder:
             raise
 
     async def _open(self) -> None:
-        writes = [self._write_record(), self._claim(), self._write_spec()]
+        writes: list[Awaitable[object]] = [self._write_record(), self._claim(), self._write_spec()]
         if not self._job.log_revision:
             writes.append(self._append(self._queue[0]))
         results = await asyncio.gather(*writes, return_exceptions=True)
         for error in results:
-            if error is not None:
+            if isinstance(error, BaseException):
                 raise error
+        # Whoever leads after this finds the job in the store; whoever leads already may have looked before.
+        await self._confirm()
         self._queue.popleft()
         self._opened = True
         if self._accepted is not None and not self._accepted.done():
             self._accepted.set_result(None)
 
-    async def _survive(self, error: ExchangeError | Conflict) -> bool:
+    async def _survive(self, error: ExchangeError | Conflict | Deposed) -> bool:
         """Whether to try again."""
+        if isinstance(error, Deposed):
+            self._closed = True
+            self._give_up(str(error))
+            error = ExchangeUnavailable("another router leads; try again")
+            if self._accepted is not None and not self._accepted.done():
+                self._accepted.set_exception(error)
+            return False
         if not self._opened and self._accepted is not None and not self._accepted.done():
             self._accepted.set_exception(error)
         if isinstance(error, Conflict):
@@ -203,23 +217,44 @@ class Recorder:
         except ExchangeError as error:
             log.warning("job_left_behind", job_id=self._job.job_id, error=str(error))
 
-    async def _append(self, event: JobEvent) -> None:
+    async def _append(self, event: JobEvent) -> bool:
+        """Whether it is written; if not, the log was ahead, and it goes behind what was there."""
         event.sequence = self._job.job.last_sequence + 1
         try:
             revision = await self._events.append(event, self._job.log_revision)
         except Conflict:
             revision = await self._own_revision(event)
+            if not revision:
+                await self._adopt()
+                return False
         self._job.log(StoredEvent(revision, event))
+        return True
 
     async def _own_revision(self, event: JobEvent) -> int:
-        """The event's revision, if it was written although no answer came. Raises Conflict if another's was."""
+        """The event's revision, if it was written although no answer came; 0 if the last one is a former leader's.
+
+        Raises Conflict if it is anybody else's.
+        """
         last = await self._events.last(event.job_id)
         if last is None:
             # The log's older part has expired: begin again where it would go on.
             return await self._events.append(event, 0)
+        if last.event.epoch < self._epoch and last.revision > self._job.log_revision:
+            return 0
         if last.event != event:
             raise Conflict(f"the log of job {event.job_id}")
         return last.revision
+
+    async def _adopt(self) -> None:
+        """Take up what a former leader had on its way when this one began. Nothing follows if that was the end."""
+        async for stored in self._events.read(self._job.job_id, self._job.log_revision):
+            if stored.event.epoch >= self._epoch:
+                raise Conflict(f"the log of job {self._job.job_id}")
+            log.info("event_adopted", job_id=self._job.job_id, sequence=stored.event.sequence)
+            self._job.log(stored)
+        if self._job.over:
+            self._queue.clear()
+            self._closed = self._stale = True
 
     async def _write_record(self) -> None:
         record = self._job.record
@@ -228,7 +263,7 @@ class Recorder:
             self._job.revision = await self._records.write(record, self._job.revision)
         except Conflict:
             stored = await self._records.read(self._job.tenant, self._job.job_id)
-            if stored is not None and stored.record.epoch != self._epoch:
+            if stored is not None and stored.record.epoch > self._epoch:
                 raise
             self._job.revision = await self._records.write(record, stored.revision if stored else 0)
 
@@ -265,12 +300,14 @@ class Recorders:
         events: EventStore,
         records: JobStore,
         epoch: int,
+        confirm: Callable[[], Awaitable[None]],
         on_over: Callable[[LiveJob], None],
         give_up: Callable[[str], None],
     ) -> None:
         self._events = events
         self._records = records
         self._epoch = epoch
+        self._confirm = confirm
         self._on_over = on_over
         self._give_up = give_up
         self._recorders: dict[str, Recorder] = {}
@@ -278,7 +315,7 @@ class Recorders:
     def of(self, job: LiveJob) -> Recorder:
         recorder = self._recorders.get(job.job_id)
         if recorder is None:
-            recorder = Recorder(job, self._events, self._records, self._epoch, self._over, self._give_up)
+            recorder = Recorder(job, self._events, self._records, self._epoch, self._confirm, self._over, self._give_up)
             self._recorders[job.job_id] = recorder
         return recorder
 
@@ -295,5 +332,5 @@ class Recorders:
             recorder.close()
 
     def _over(self, job: LiveJob) -> None:
-        self.drop(job)
         self._on_over(job)
+        self.drop(job)

@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from services.router.attendance import Attendance
 from services.router.core.events import JobRestored
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
@@ -34,7 +35,10 @@ class Restore:
         jobs: JobTable,
         recorders: Recorders,
         driver: Driver,
+        attendance: Attendance,
     ) -> None:
+        self._attendance = attendance
+        self._taking = asyncio.Lock()
         self._exchange = exchange
         self._events = events
         self._records = records
@@ -48,9 +52,15 @@ class Restore:
         oldest_first = sorted(await self._records.keys())
         async for stored in self._records.read_all(oldest_first):
             if not is_over(stored.record.job):
-                await self._take_up(stored)
+                await self.take_up(stored)
                 count += 1
         log.info("jobs_restored", count=count, stored_count=len(oldest_first))
+
+    async def take_up(self, stored: StoredRecord) -> None:
+        """Take up one job that is not over, unless it is known. Raises ExchangeUnavailable."""
+        async with self._taking:
+            if self._jobs.get(stored.record.job.job_id) is None:
+                await self._take_up(stored)
 
     async def _take_up(self, stored: StoredRecord) -> None:
         spec = await self._spec(stored)
@@ -70,6 +80,8 @@ class Restore:
         if job.job.state == JobState.JOB_STATE_RUNNING or job.job.stage != StageMessage.STAGE_UNSPECIFIED:
             recorder.write(JobEvent(requeued=JobRequeued(reason=REASON)))
         self._driver.handle(await self._restored(job))
+        if job.record.streamed:
+            self._attendance.miss(job.job_id)
 
     async def _spec(self, stored: StoredRecord) -> JobSpec:
         """The spec with the attachments' data, which has a place of its own."""

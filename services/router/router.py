@@ -1,22 +1,30 @@
-"""A router's life: connect, listen, take charge, serve, drain."""
+"""A router's life: connect, listen, stand by, lead, drain."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import structlog
 
 from services.router import access
+from services.router.archive import Archive
 from services.router.config import RouterConfig
-from services.router.desk import Desk
+from services.router.forward import Forward
 from services.router.leadership import Leadership
 from services.router.quotas import Quotas
+from services.router.reception import Reception
+from services.router.roll import Roll
 from services.router.server import SERVICE_NAME, RouterServer
+from services.router.standby import StandbyServer
+from services.router.term import Term
 from services.router.tokens import Tokens
 from triptych.address_file import address_file
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
-from triptych.rpc import RpcServer
+from triptych.rpc import Credentials, RpcServer, reachable_address
 from triptych.rpc.guard import Guard
 
 log = structlog.get_logger()
@@ -28,30 +36,33 @@ _STOP_GRACE_S = 1.0
 class Router:
     """One router process. `end` asks it to drain and stop; `run` returns its exit status.
 
-    `on_ready` is called with the listening address once jobs are taken.
+    Of several one leads, the others stand by. `on_ready` is called with the listening address when it leads and takes
+    jobs for the first time.
     """
 
     def __init__(self, config: RouterConfig, on_ready: Callable[[str], None] = lambda _: None) -> None:
         self._config = config
         self._on_ready = on_ready
         self._ending = asyncio.Event()
-        self._desk: Desk | None = None
-        self._gave_up = False
+        # Health may be another one now.
+        self._look = asyncio.Event()
         self._tokens = Tokens(config.tokens_file) if config.tokens_file else None
         self._quotas = Quotas(self._tokens.quota) if self._tokens else Quotas()
+        self._leading = RouterServer(config.max_streams, self._quotas)
 
     def end(self) -> None:
-        """Take nothing new, let what runs go on for a while, then stop."""
+        """Hand over to another router, or leave what runs for the next one, then stop."""
         self._ending.set()
+        self._look.set()
 
     def reconfigure(self, config: RouterConfig) -> None:
         """Take over the scheduler's settings; the others hold from the next start."""
         self._config = replace(self._config, scheduler=config.scheduler)
-        if self._desk is not None:
-            self._desk.driver.reload(config.scheduler)
+        if self._leading.desk is not None:
+            self._leading.desk.driver.reload(config.scheduler)
 
     async def run(self) -> int:
-        """Serve until asked to end: 0; or until another router has taken over, or this one is broken: 1.
+        """Serve until asked to end; returns the exit status.
 
         Raises ConfigError for a bad catalog or tokens file, OSError if the address is taken, ExchangeError if NATS
         cannot be used.
@@ -64,18 +75,44 @@ class Router:
             guard=self._guard(),
             tls=self._config.tls,
         )
-        service = RouterServer(self._config.max_streams, self._quotas)
+        leading = self._leading
+        standby: StandbyServer | None = None
+
+        def turn() -> RouterServer:
+            return leading if leading.desk is not None or standby is None else standby
+
         async with Exchange(self._config.exchange) as exchange:
-            await server.start(service.register)
-            address = self._config.advertise or server.address
+            await server.start(Reception(turn).register)
+            address = self._config.advertise or reachable_address(server.address, self._config.exchange.servers[0])
+            leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
+            forward = Forward(leadership, address, self._peer_credentials())
+            standby = StandbyServer(
+                self._config.max_streams, self._quotas, Archive(self._config, exchange), forward, leading
+            )
+
+            def term(roll: Roll) -> Term:
+                ready = partial(self._tell_ready, server.address)
+                return Term(self._config, catalog, exchange, leadership, leading, self._quotas, roll, ready)
+
+            health = asyncio.create_task(self._tell_health(server, exchange, leadership))
             try:
                 with address_file(self._config.address_file, server.address):
-                    log.info("router_listening", address=server.address)
-                    await self._serve(catalog, exchange, server, service, address)
+                    log.info("router_listening", address=server.address, advertised=address)
+                    async with Roll(exchange.control) as roll:
+                        await self._serve(leadership, partial(term, roll))
             finally:
+                health.cancel()
+                await asyncio.wait([health])
+                await server.set_serving(False)
+                await standby.close()
                 await server.stop(_STOP_GRACE_S)
-        log.info("router_stopped", gave_up=self._gave_up)
-        return 1 if self._gave_up else 0
+        log.info("router_stopped")
+        return 0
+
+    def _tell_ready(self, address: str) -> None:
+        self._look.set()
+        on_ready, self._on_ready = self._on_ready, lambda _: None
+        on_ready(address)
 
     def reload(self) -> None:
         """Read again what may change while it runs: the tokens."""
@@ -88,46 +125,43 @@ class Router:
         self._tokens.load()
         return access.for_tokens(self._tokens, self._quotas)
 
-    async def _serve(
-        self, catalog: Catalog, exchange: Exchange, server: RpcServer, service: RouterServer, address: str
-    ) -> None:
-        leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
-        epoch = await leadership.take()
-        with structlog.contextvars.bound_contextvars(epoch=epoch):
-            async with Desk(self._config, catalog, exchange, epoch, self._give_up, self._quotas) as desk:
-                service.desk = self._desk = desk
-                keeping = asyncio.create_task(self._keep(leadership))
-                health = asyncio.create_task(_tell_health(server, exchange))
-                log.info("router_ready")
-                self._on_ready(server.address)
-                await self._ending.wait()
-                keeping.cancel()
-                health.cancel()
-                await asyncio.wait([keeping, health])
-                await server.set_serving(False)
-                if not self._gave_up:
-                    log.info("router_draining")
-                    await desk.drain()
+    def _peer_credentials(self) -> Credentials:
+        files = self._config.peer_tls if self._config.peer_tls.wanted else self._config.tls
+        return Credentials(tls=files if files.wanted else None)
 
-    def _give_up(self, why: str) -> None:
-        if not self._gave_up:
-            log.error("router_gave_up", why=why)
-        self._gave_up = True
-        self._ending.set()
+    async def _serve(self, leadership: Leadership, term: Callable[[], Term]) -> None:
+        """Stand by and lead, in turns, until asked to end."""
+        pause_s = 0.0
+        while not self._ending.is_set():
+            log.info("router_standing_by")
+            if await self._before_end(leadership.win(pause_s)):
+                with structlog.contextvars.bound_contextvars(epoch=leadership.epoch):
+                    await term().run(self._ending)
+            # Others first: whoever could not go on may not be the best to go on.
+            pause_s = 2 * self._config.exchange.leader_ttl_s
 
-    async def _keep(self, leadership: Leadership) -> None:
-        try:
-            self._give_up(await leadership.keep())
-        except Exception:
-            log.exception("leadership_unkept")
-            self._give_up("the leadership can no longer be kept")
+    async def _tell_health(self, server: RpcServer, exchange: Exchange, leadership: Leadership) -> None:
+        """SERVING while NATS can be reached and somebody leads, until asked to end."""
+        serving: bool | None = None
+        while True:
+            led = bool(self._leading.desk or leadership.other)
+            usable = led and exchange.connected and not self._ending.is_set()
+            if usable is not serving:
+                serving = usable
+                await server.set_serving(serving)
+            self._look.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), _HEALTH_PAUSE_S)
 
-
-async def _tell_health(server: RpcServer, exchange: Exchange) -> None:
-    """SERVING while NATS can be reached."""
-    serving: bool | None = None
-    while True:
-        if exchange.connected is not serving:
-            serving = exchange.connected
-            await server.set_serving(serving)
-        await asyncio.sleep(_HEALTH_PAUSE_S)
+    async def _before_end(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Whether the work was done before the router was asked to end; else it is stopped."""
+        working = asyncio.create_task(work)
+        ending = asyncio.create_task(self._ending.wait())
+        await asyncio.wait([working, ending], return_when=asyncio.FIRST_COMPLETED)
+        done = working.done()
+        working.cancel()
+        ending.cancel()
+        await asyncio.wait([working, ending])
+        if done:
+            working.result()
+        return done

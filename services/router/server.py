@@ -3,24 +3,36 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any, cast
-
-from grpc.aio import Server
+from typing import Any, Protocol, cast
 
 from services.router import views
 from services.router.desk import Desk
-from services.router.downloads import find_output
+from services.router.downloads import Downloads, find_output
 from services.router.fleet_watch import check_interval
+from services.router.forward import is_forwarded
 from services.router.ids import check_job_id
+from services.router.listing import Listing
 from services.router.principal import caller
 from services.router.quotas import Quotas
+from services.router.watch import Watch
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import Job, Preview
-from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
+from triptych.v1.router_service_pb2_grpc import RouterServiceServicer
 
 SERVICE_NAME = "triptych.v1.RouterService"
+
+
+class Reads(Protocol):
+    """What the calls are answered from that change nothing."""
+
+    @property
+    def watch(self) -> Watch: ...
+    @property
+    def listing(self) -> Listing: ...
+    @property
+    def downloads(self) -> Downloads: ...
 
 
 class RouterServer(RouterServiceServicer):
@@ -31,9 +43,6 @@ class RouterServer(RouterServiceServicer):
         self._free_streams = max_streams
         self._quotas = quotas or Quotas()
 
-    def register(self, server: Server) -> None:
-        add_RouterServiceServicer_to_server(self, server)
-
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         return pb.SubmitJobResponse(job=await self._open.intake.submit(request.spec, request.request_id, caller()))
 
@@ -42,7 +51,7 @@ class RouterServer(RouterServiceServicer):
     ) -> AsyncGenerator[pb.WatchJobResponse, None]:
         with self._stream():
             job_id = check_job_id(request.job_id)
-            watched = self._open.watch.follow(job_id, request.after_sequence, caller())
+            watched = self._reads.watch.follow(job_id, request.after_sequence, caller())
             async with aclosing(watched) as items:
                 async for item in items:
                     if isinstance(item, Preview):
@@ -55,10 +64,10 @@ class RouterServer(RouterServiceServicer):
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
         desk, who = self._open, caller()
         with self._stream():
-            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, caller()))
+            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, streamed=True))
             # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
             # The stubs name a class where any callable will do.
-            context.add_done_callback(cast(Any, _Abandonment(desk, submission)))
+            context.add_done_callback(cast(Any, _Abandonment(desk, submission, at_once=not is_forwarded(context))))
             job = await asyncio.shield(submission)
             yield pb.GenerateMediaResponse(accepted=job)
             async with aclosing(desk.watch.follow(job.job_id, 0, who)) as items:
@@ -72,10 +81,10 @@ class RouterServer(RouterServiceServicer):
                             yield pb.GenerateMediaResponse(chunk=chunk)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
-        return pb.GetJobResponse(job=await self._open.watch.job(check_job_id(request.job_id), caller()))
+        return pb.GetJobResponse(job=await self._reads.watch.job(check_job_id(request.job_id), caller()))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        jobs, token = await self._open.listing.page(request.page_size, request.page_token, request.states, caller())
+        jobs, token = await self._reads.listing.page(request.page_size, request.page_token, request.states, caller())
         return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
@@ -90,10 +99,10 @@ class RouterServer(RouterServiceServicer):
         self, request: pb.DownloadOutputRequest, context: Context
     ) -> AsyncGenerator[pb.DownloadOutputResponse, None]:
         with self._stream():
-            job = await self._open.watch.job(check_job_id(request.job_id), caller())
+            job = await self._reads.watch.job(check_job_id(request.job_id), caller())
             output = find_output(job, request.output_index)
             first = True
-            async for chunk in self._open.downloads.chunks(output):
+            async for chunk in self._reads.downloads.chunks(output):
                 if first:  # not before the data is at hand: an output that is gone is an error from the start
                     yield pb.DownloadOutputResponse(output=output)
                     first = False
@@ -125,6 +134,10 @@ class RouterServer(RouterServiceServicer):
                 yield response
 
     @property
+    def _reads(self) -> Reads:
+        return self._open
+
+    @property
     def _open(self) -> Desk:
         if self.desk is None:
             raise TriptychError(Reason.NOT_READY, "The router is starting.", retry_after_s=0.5)
@@ -143,15 +156,25 @@ class RouterServer(RouterServiceServicer):
 
 
 class _Abandonment:
-    """Cancels the job of a generation whose client has gone. While the router drains, it is the router that went."""
+    """Tells of a generation whose client has gone. While the router drains, it is the router that went.
 
-    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]") -> None:
+    `at_once`: the client called here, so that it is the client that has gone; of a call that another router sent on
+    nobody knows.
+    """
+
+    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]", *, at_once: bool) -> None:
         self._desk = desk
+        self._at_once = at_once
         self._submission = submission
+        submission.add_done_callback(self._come)
 
     def __call__(self, context: object) -> None:
-        self._submission.add_done_callback(self._cancel)
+        self._submission.add_done_callback(self._go)
 
-    def _cancel(self, submission: "asyncio.Future[Job]") -> None:
+    def _come(self, submission: "asyncio.Future[Job]") -> None:
+        if not submission.cancelled() and submission.exception() is None:
+            self._desk.attendance.come(submission.result().job_id)
+
+    def _go(self, submission: "asyncio.Future[Job]") -> None:
         if not submission.cancelled() and submission.exception() is None and not self._desk.driver.draining:
-            self._desk.driver.cancel(submission.result().job_id)
+            self._desk.attendance.go(submission.result().job_id, at_once=self._at_once)

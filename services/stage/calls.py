@@ -1,7 +1,7 @@
 """The calls that a worker has under way: bounded, fenced by the router's term, waited for at the end."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -99,6 +99,12 @@ class Calls:
             for call in list(self._active):
                 call.stop(TriptychError(Reason.DRAINING, "the worker is going down"))
             await asyncio.wait_for(self._idle.wait(), 5.0)
+
+    def hand_back(self, waits: Callable[[str], bool]) -> None:
+        """End the calls whose jobs wait."""
+        for call in list(self._active):
+            if waits(call.stage_call.job_id):
+                call.stop(TriptychError(Reason.DRAINING, "the worker is going down"))
 
     def correct(self, newest_epoch: int) -> None:
         """No router has had a later term than this: forget one that claimed to."""

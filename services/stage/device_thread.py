@@ -93,6 +93,12 @@ class DeviceThread:
         """Pieces of work that have been started and are not done."""
         return sum(work.started for work in self._turns.works)
 
+    def waits(self, job_id: str) -> bool:
+        """Whether the job has work here, none of which has been started."""
+        with self._wake:
+            started = [work.started for work in self._turns.works if work.rank[1] == job_id]
+        return bool(started) and not any(started)
+
     async def run(
         self,
         rank: Rank,

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import grpc
 import structlog
@@ -34,12 +33,14 @@ from triptych.config import ConfigError, load_config
 from triptych.errors import TriptychError
 from triptych.exchange import Exchange
 from triptych.logs import configure_logs
-from triptych.rpc import RpcServer
+from triptych.rpc import RpcServer, reachable_address
 from triptych.rpc.guard import Guard, PeerName, SharedToken, everyone, read_token
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
 log = structlog.get_logger()
+# Of the time to drain, what calls may be expected to take: an expectation is no promise.
+_FINISH_PART = 0.8
 Config = TypeVar("Config", bound=WorkerConfig)
 
 
@@ -83,6 +84,10 @@ class WorkerHost:
             if tiny_decoder is not None:
                 self.tiny_decoders[name] = tiny_decoder
 
+    def hand_back_waiting(self) -> None:
+        """End the calls whose work waits for the device still: elsewhere it need not wait for this worker's end."""
+        self.calls.hand_back(self.thread.waits)
+
     def dtype(self, model: str) -> torch.dtype:
         """The element type of this stage's weights."""
         entry = self.models[model]
@@ -101,6 +106,9 @@ class StageService(Protocol):
 
     def load(self) -> None:
         """Load the stage of every model; runs on the device thread."""
+
+    def hand_back(self, within_s: float) -> None:
+        """The worker drains: end the calls that need not, or cannot, be finished within so many seconds."""
 
     def cache_stats(self) -> CacheStats:
         """Figures of a cache, if there is one."""
@@ -127,7 +135,8 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     guard, tls = _guard(host.config), host.config.tls
     server = RpcServer(host.config.listen, [service.service_name], guard=guard, tls=tls)
     await server.start(service.register)
-    heartbeat = Heartbeat(host, server, _advertised(host.config, server.address), service.cache_stats)
+    address = host.config.advertise or reachable_address(server.address, host.config.exchange.servers[0])
+    heartbeat = Heartbeat(host, server, address, service.cache_stats)
     beating = asyncio.create_task(heartbeat.run())
     term = asyncio.create_task(keep_term(host))
     host.thread.start()
@@ -143,6 +152,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
                     await _first(beating, ending)
             log.info("worker_draining")
             await heartbeat.drain()
+            service.hand_back(_FINISH_PART * host.config.drain_seconds)
             await host.calls.drain(host.config.drain_seconds)
     finally:
         host.thread.close()
@@ -200,19 +210,6 @@ async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
 def _default_worker_id(stage: "Stage.ValueType") -> str:
     host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{stage_name(stage)}-{host}-{os.getpid()}"
-
-
-def _advertised(config: WorkerConfig, address: str) -> str:
-    if config.advertise:
-        return config.advertise
-    host, _, port = address.rpartition(":")
-    if host not in ("0.0.0.0", "[::]", ""):
-        return address
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Sends nothing: asks the kernel which of our addresses leads to NATS.
-        nats = urlsplit(config.exchange.url.split(",")[0])
-        probe.connect((nats.hostname or "127.0.0.1", nats.port or 4222))
-        return f"{probe.getsockname()[0]}:{port}"
 
 
 def stage_name(stage: "Stage.ValueType") -> str:

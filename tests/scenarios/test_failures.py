@@ -136,6 +136,18 @@ def test_a_suspect_that_gets_further_has_company_again() -> None:
     story.at(2.0, TaskSaved(denoise("a"), 0, 1), start(denoise("b"), "n"))
 
 
+def test_a_death_is_held_against_the_job_that_had_the_device() -> None:
+    """The other lay paused: however often its worker dies under it so, it goes on."""
+    config = SchedulerConfig(pools=CONFIG.pools, max_attempts=1)
+    story = Story(config, TRIO[0], worker("n", Stage.DENOISE, slots=2), TRIO[2])
+    for job_id, denoise_s in (("long", 40.0), ("short", 1.0)):
+        story.tell(0.0, JobSubmitted(request(job_id, denoise_s, decode_s=1.0)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    finish, requeue = story.tell(1.0, WorkerLost("n"))
+    assert {finish, requeue} >= {RequeueJob("long", 1, "WORKER_LOST")}
+    assert [each.job_id for each in (finish, requeue) if isinstance(each, FinishJob)] == ["short"]
+
+
 def test_a_job_that_kills_its_worker_takes_no_other_with_it() -> None:
     """After the first death, each suspect runs alone: the innocent are done, the guilty has the worker to itself."""
     story = Story(CONFIG, *TRIO[1:], worker("e", Stage.ENCODE, slots=9))

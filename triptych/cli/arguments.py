@@ -43,8 +43,8 @@ def _shared_remote() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[_shared_local()])
     shared.add_argument(
         "--router",
-        metavar="HOST:PORT",
-        help="router to talk to (default: $TRIPTYCH_ROUTER, the suite that runs here, or 127.0.0.1:7460)",
+        metavar="HOST:PORT[,…]",
+        help="router to talk to, or several (default: $TRIPTYCH_ROUTER, the suite that runs here, or 127.0.0.1:7460)",
     )
     shared.add_argument(
         "--token", metavar="TOKEN", help="what a router asks for (default: $TRIPTYCH_TOKEN, or that of the suite here)"

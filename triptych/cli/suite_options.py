@@ -17,6 +17,9 @@ NEEDED = ("services", "nats", "torch", "diffusers", "transformers", "PIL")
 
 def add_suite_options(parser: argparse.ArgumentParser) -> None:
     """How many workers, of what, on what."""
+    parser.add_argument(
+        "--routers", type=positive, default=1, metavar="N", help="routers, of which one leads (default 1)"
+    )
     for role in ("encoder", "denoiser", "decoder"):
         parser.add_argument(f"--{role}s", type=positive, default=1, metavar="N", help=f"{role} processes (default 1)")
     parser.add_argument("--catalog", type=Path, metavar="FILE", help="models.toml (default: the embedded model's)")
@@ -57,6 +60,7 @@ def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str, auth
         return SuiteConfig(
             state_dir=state_dir,
             catalog=catalog,
+            routers=args.routers,
             encoders=args.encoders,
             denoisers=args.denoisers,
             decoders=args.decoders,

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 
-from triptych.client.credentials import find_credentials, host_and_port
+from triptych.client.credentials import find_credentials, hosts_and_ports
 from triptych.client.download import collect
 from triptych.client.local_suite import find_router
 from triptych.client.media import Media
@@ -35,10 +36,11 @@ _Response = TypeVar("_Response")
 class Client:
     """A connection to a router, for one event loop: `async with Client() as client`.
 
-    Without an address it takes `TRIPTYCH_ROUTER`, the suite that runs here, or 127.0.0.1:7460; without a token or `tls`
-    files, what `find_credentials` finds. Entering raises `ValueError` for files that cannot be used. Each method raises
-    `TriptychError` and nothing else for what goes wrong at the router or on the way there; a router that is briefly
-    away is asked again within the bounds of `patience`.
+    `address` is a router's `host:port`, or those of several of one suite, separated by commas: one that does not answer
+    is left for the next. Without an address it takes `TRIPTYCH_ROUTER`, the suite that runs here, or 127.0.0.1:7460;
+    without a token or `tls` files, what `find_credentials` finds. Entering raises `ValueError` for files that cannot be
+    used. Each method raises `TriptychError` and nothing else for what goes wrong at the router or on the way there; a
+    router that is briefly away is asked again within the bounds of `patience`.
     """
 
     def __init__(
@@ -54,22 +56,23 @@ class Client:
         self._tls = tls
         self._patience = patience or Patience()
         self._answered = False
-        self._channel: grpc.aio.Channel | None = None
-        self._router: RouterServiceAsyncStub | None = None
+        # The routers; the first is the one to ask.
+        self._routers: deque[tuple[grpc.aio.Channel, RouterServiceAsyncStub]] = deque()
 
     async def __aenter__(self) -> Self:
         self.address = self.address or find_router()
         credentials = find_credentials(self.address, self._token, self._tls)
-        self._channel = open_channel(host_and_port(self.address), credentials, through_proxy=True)
-        self._router = router_service_pb2_grpc.RouterServiceStub(self._channel)
+        for address in hosts_and_ports(self.address):
+            channel = open_channel(address, credentials, through_proxy=True)
+            self._routers.append((channel, router_service_pb2_grpc.RouterServiceStub(channel)))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = self._router = None
+        routers = list(self._routers)
+        self._routers.clear()
+        await asyncio.gather(*(channel.close() for channel, _ in routers))
 
     async def submit(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> job_pb2.Job:
         """Hand in a job; it is durable when this returns.
@@ -77,7 +80,7 @@ class Client:
         `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job; without it, each call is a new job.
         """
         request = router_service_pb2.SubmitJobRequest(spec=spec, request_id=request_id or uuid.uuid4().hex)
-        return (await self._call(self._stub.SubmitJob, request)).job
+        return (await self._call(lambda stub: stub.SubmitJob, request)).job
 
     async def watch(self, job_id: str, *, after_sequence: int = 0) -> AsyncGenerator[job_pb2.JobEvent, None]:
         """Each event of a job past `after_sequence`, once and in order, until and with the one that ends it.
@@ -156,7 +159,7 @@ class Client:
 
     async def job(self, job_id: str) -> job_pb2.Job:
         """The job as it is now."""
-        return (await self._call(self._stub.GetJob, router_service_pb2.GetJobRequest(job_id=job_id))).job
+        return (await self._call(lambda stub: stub.GetJob, router_service_pb2.GetJobRequest(job_id=job_id))).job
 
     async def jobs(self, *, states: Sequence[job_pb2.JobState.ValueType] = (), limit: int = 50) -> list[job_pb2.Job]:
         """The newest jobs, at most `limit`, of the given states or of all."""
@@ -166,7 +169,7 @@ class Client:
             request = router_service_pb2.ListJobsRequest(
                 page_size=min(limit - len(found), PAGE_SIZE), page_token=page_token, states=states
             )
-            page = await self._call(self._stub.ListJobs, request)
+            page = await self._call(lambda stub: stub.ListJobs, request)
             found.extend(page.jobs)
             page_token = page.next_page_token
             if not page_token:
@@ -175,7 +178,7 @@ class Client:
 
     async def cancel(self, job_id: str) -> job_pb2.Job:
         """Stop a job for good. One that has ended stays as it is."""
-        return (await self._call(self._stub.CancelJob, router_service_pb2.CancelJobRequest(job_id=job_id))).job
+        return (await self._call(lambda stub: stub.CancelJob, router_service_pb2.CancelJobRequest(job_id=job_id))).job
 
     async def amend(
         self,
@@ -197,11 +200,11 @@ class Client:
         request = router_service_pb2.AmendJobRequest(
             job_id=job_id, amendment=amendment, request_id=request_id or uuid.uuid4().hex
         )
-        return (await self._call(self._stub.AmendJob, request)).job
+        return (await self._call(lambda stub: stub.AmendJob, request)).job
 
     async def estimate(self, spec: job_pb2.JobSpec) -> router_service_pb2.EstimateJobResponse:
         """What a job would cost, and whether it would be taken now. Nothing runs."""
-        return await self._call(self._stub.EstimateJob, router_service_pb2.EstimateJobRequest(spec=spec))
+        return await self._call(lambda stub: stub.EstimateJob, router_service_pb2.EstimateJobRequest(spec=spec))
 
     async def download(self, job_id: str, output_index: int = 0) -> Media:
         """A finished output, whole in memory. An interrupted download begins again."""
@@ -218,12 +221,12 @@ class Client:
 
     async def models(self) -> list[router_service_pb2.Model]:
         """The catalog, and what of it is served."""
-        response = await self._call(self._stub.ListModels, router_service_pb2.ListModelsRequest())
+        response = await self._call(lambda stub: stub.ListModels, router_service_pb2.ListModelsRequest())
         return list(response.models)
 
     async def fleet(self) -> router_service_pb2.GetFleetResponse:
         """Workers and pools as the router sees them."""
-        return await self._call(self._stub.GetFleet, router_service_pb2.GetFleetRequest())
+        return await self._call(lambda stub: stub.GetFleet, router_service_pb2.GetFleetRequest())
 
     async def watch_fleet(self, interval_s: float = 1.0) -> AsyncGenerator[router_service_pb2.WatchFleetResponse, None]:
         """Snapshots of the fleet when it has changed, at most one each interval, and the scheduler's decisions.
@@ -245,20 +248,29 @@ class Client:
 
     @property
     def _stub(self) -> "RouterServiceAsyncStub":
-        if self._router is None:
+        if not self._routers:
             raise RuntimeError("Client is not open; use `async with Client() as client`")
-        return self._router
+        return self._routers[0][1]
 
     def _retries(self) -> Retries:
-        return Retries(self._patience, self._patience.reconnect_s if self._answered else self._patience.connect_s)
+        """The tries of one call, at the routers in turn."""
+        limit_s = self._patience.reconnect_s if self._answered else self._patience.connect_s
+        return Retries(self._patience, limit_s, self._turn)
+
+    def _turn(self) -> bool:
+        """Ask the next router from now on; False if there is no other."""
+        self._routers.rotate(-1)
+        return len(self._routers) > 1
 
     async def _call(
-        self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request
+        self,
+        method: "Callable[[RouterServiceAsyncStub], grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]]",
+        request: _Request,
     ) -> _Response:
         retries = self._retries()
         while True:
             try:
-                response = await method(request, timeout=CALL_TIMEOUT_S)
+                response = await method(self._stub)(request, timeout=CALL_TIMEOUT_S)
             except grpc.aio.AioRpcError as failure:
                 await retries.pause(from_rpc_error(failure))
             else:

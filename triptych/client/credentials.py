@@ -18,7 +18,7 @@ def find_credentials(address: str, token: str | None, tls: TlsFiles | None) -> C
     TLS with the public certificates where no others are named. Raises `ValueError` for files that cannot be used.
     """
     suite = LocalSuite.read(default_state_dir())
-    if suite is None or suite.address != address.removeprefix(_TLS_SCHEME):
+    if suite is None or not set(hosts_and_ports(address)) <= set(suite.address.split(",")):
         suite = None
     token = token or os.environ.get("TRIPTYCH_TOKEN")
     if not token and suite is not None and suite.token_file:
@@ -26,9 +26,12 @@ def find_credentials(address: str, token: str | None, tls: TlsFiles | None) -> C
     return Credentials(tls=tls or _named_tls(suite, address), token=token or None)
 
 
-def host_and_port(address: str) -> str:
-    """The address without its scheme."""
-    return address.removeprefix(_TLS_SCHEME)
+def hosts_and_ports(address: str) -> list[str]:
+    """The addresses, without their schemes. Raises `ValueError` when one is empty."""
+    found = [each.strip().removeprefix(_TLS_SCHEME) for each in address.split(",")]
+    if not all(found):
+        raise ValueError(f"router: {address!r} names no address between its commas")
+    return found
 
 
 def _named_tls(suite: LocalSuite | None, address: str) -> TlsFiles | None:
@@ -36,7 +39,7 @@ def _named_tls(suite: LocalSuite | None, address: str) -> TlsFiles | None:
     if ca is None and suite is not None and suite.ca:
         ca = Path(suite.ca)
     files = TlsFiles(certificate, key, ca)
-    return files if files.wanted or address.startswith(_TLS_SCHEME) else None
+    return files if files.wanted or _TLS_SCHEME in address else None
 
 
 def _path(name: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -27,9 +28,14 @@ class Patience:
 
 
 class Retries:
-    """The tries of one call."""
+    """The tries of one call.
 
-    def __init__(self, patience: Patience, limit_s: float) -> None:
+    `turn` makes the next try go to another router, and says whether there is one: the first time it is made at once.
+    """
+
+    def __init__(self, patience: Patience, limit_s: float, turn: Callable[[], bool] = lambda: False) -> None:
+        self._turn = turn
+        self._turned = False
         self._patience = patience
         self._limit_s = limit_s
         self._pause_s = patience.first_pause_s
@@ -39,6 +45,9 @@ class Retries:
         """Wait before the next try. Raises `error` when it would not pass by itself, or when time is up."""
         if error.reason not in PASSING or self._spent_s >= self._limit_s:
             raise error
+        if self._turn() and not self._turned:
+            self._turned = True
+            return
         pause_s = min(self._pause_s * random.uniform(0.75, 1.25), self._limit_s - self._spent_s)
         self._spent_s += pause_s
         self._pause_s = min(2 * self._pause_s, self._patience.max_pause_s)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from triptych.exchange.connection import inbox_prefix
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX
+from triptych.exchange.streams import events_subject
 
 ROLES = ("router", "encoder", "denoiser", "decoder")
 _ANSWER_TTL = "1m"
@@ -28,7 +29,10 @@ def permissions(role: str) -> Permissions:
     own = inbox_prefix(role) + ".>"
     return {
         # It owns the streams: only what it may hear is bounded.
-        "router": Permissions((">",), (own, "triptych.v1.heartbeat.*.*", "triptych.v1.preview.made.*")),
+        "router": Permissions(
+            (">",),
+            (own, "triptych.v1.heartbeat.*.*", "triptych.v1.preview.made.*", events_subject("*")),
+        ),
         "encoder": Permissions(
             (*_worker("encode"), *_writer("conditioning"), *_reader("conditioning"), *_bucket("conditioning")), (own,)
         ),

@@ -56,7 +56,8 @@ class ExchangeConfig:
     outputs_ttl_s: float = 24 * HOUR_S
     events_ttl_s: float = 24 * HOUR_S
     jobs_ttl_s: float = 7 * 24 * HOUR_S
-    leader_ttl_s: float = 10.0
+    # How long after its last word a router is taken to be gone, and another leads.
+    leader_ttl_s: float = 3.0
     preview_maps_ttl_s: float = 30 * 24 * HOUR_S
 
     chunk_bytes: int = 1 * MIB

@@ -16,6 +16,7 @@ from triptych.tls import TlsFiles
 
 WORKER_ROLES = ("encoder", "denoiser", "decoder")
 MAX_WORKERS = 64
+MAX_ROUTERS = 8
 MAX_PORT = 65535
 
 
@@ -31,6 +32,7 @@ class SuiteConfig:
 
     state_dir: Path
     catalog: Path
+    routers: int = 1
     encoders: int = 1
     denoisers: int = 1
     decoders: int = 1
@@ -50,6 +52,8 @@ class SuiteConfig:
         for role in WORKER_ROLES:
             if not 1 <= self.count(role) <= MAX_WORKERS:
                 raise ValueError(f"{role}s: from 1 to {MAX_WORKERS}, not {self.count(role)}")
+        if not 1 <= self.routers <= MAX_ROUTERS:
+            raise ValueError(f"routers: from 1 to {MAX_ROUTERS}, not {self.routers}")
         for path in (self.catalog, self.router_config):
             if path is not None and not path.is_file():
                 raise ValueError(f"{path}: no such file")
@@ -107,13 +111,18 @@ class CommandLines:
         port = int(address.rpartition(":")[2]) if address else None
         return nats_server.command_line(self._nats_dir, port=port, config=self._secrets.nats_config)
 
-    def router(self, address: str | None, exchange_url: str) -> list[str]:
-        """The router, on its earlier address if it had one."""
+    def router(self, index: int, address: str | None, exchange_url: str) -> list[str]:
+        """The router number `index`, on its earlier address if it had one; else so many ports past the first's."""
+        name = router_name(index)
         own = ["--config", str(self._config.router_config.resolve())] if self._config.router_config else []
         own += ["--worker_token_file", str(self._secrets.worker_token("router"))]
         if self._config.makes_tokens:
             own += ["--tokens_file", str(self._secrets.tokens_file)]
-        return self._service("router", "router", address or self._config.listen, exchange_url, own)
+        return self._service("router", name, address or self._listen(index), exchange_url, own)
+
+    def _listen(self, index: int) -> str:
+        host, _, port = self._config.listen.rpartition(":")
+        return f"{host}:{int(port) + index if int(port) else 0}"
 
     def worker(self, role: str, index: int, exchange_url: str) -> list[str]:
         """The worker number `index` of its role."""
@@ -151,6 +160,11 @@ class CommandLines:
         if role == "denoiser":
             return config.threads or max(1, (cores - 1) // config.denoisers)
         return config.stage_threads or max(1, min(2, cores // 4))
+
+
+def router_name(index: int) -> str:
+    """ "router", "router-1", …"""
+    return f"router-{index}" if index else "router"
 
 
 def worker_name(role: str, index: int) -> str:

@@ -14,14 +14,14 @@ from triptych.client.local_suite import LocalSuite
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import ExchangeConfig
 from triptych.rpc.guard import read_token
-from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, worker_name
+from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, router_name, worker_name
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
 from triptych.supervisor.service import Service, ServiceState
 from triptych.supervisor.state_dir import StateDir
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
-NATS, ROUTER = "nats", "router"
+NATS = "nats"
 # What a process may take beyond its drain before it is killed.
 STOP_MARGIN_S = 5.0
 FLEET_LOOK_EVERY_S = 0.2
@@ -50,10 +50,18 @@ class Suite:
 
     @property
     def address(self) -> str:
-        """`host:port` of the router, for clients on this machine."""
-        address = _reachable(self.processes[ROUTER].address or self.config.listen)
+        """`host:port` of the router, for clients on this machine; of several routers, separated by commas."""
+        names = self._router_names
+        return ",".join(self._local(self.processes[name].address or self.config.listen) for name in names)
+
+    def _local(self, address: str) -> str:
         # A certificate names localhost rather than an address.
-        return address if self.config.router_tls is None else f"localhost:{address.rpartition(':')[2]}"
+        reachable = _reachable(address)
+        return reachable if self.config.router_tls is None else f"localhost:{reachable.rpartition(':')[2]}"
+
+    @property
+    def _router_names(self) -> list[str]:
+        return [router_name(index) for index in range(self.config.routers)]
 
     @property
     def exchange_url(self) -> str:
@@ -148,7 +156,7 @@ class Suite:
         """Wait until these processes, or all, are ready and the router sees their workers. Raises `SuiteError`."""
         chosen = [self.processes[name] for name in names or self.processes]
         await self._until_ready(chosen)
-        await self._until_seen({service.name for service in chosen} - {NATS, ROUTER})
+        await self._until_seen({service.name for service in chosen} - {NATS, *self._router_names})
 
     async def scale(self, role: str, count: int) -> None:
         """Have `count` workers of a role: new ones are waited for, those with the highest numbers are drained."""
@@ -165,13 +173,18 @@ class Suite:
         nats = self._add(NATS, lambda: self._commands.nats(self.processes[NATS].address))
         nats.start()
         await self._until_ready([nats])
-        self._add(ROUTER, lambda: self._commands.router(self.processes[ROUTER].address, self.exchange_url))
+        for index in range(self.config.routers):
+            self._add_router(index)
         for role in WORKER_ROLES:
             for index in range(self.config.count(role)):
                 self._add_worker(role, index)
         for service in self.processes.values():
             service.start()
         await self.wait_ready()
+
+    def _add_router(self, index: int) -> None:
+        name = router_name(index)
+        self._add(name, lambda: self._commands.router(index, self.processes[name].address, self.exchange_url))
 
     def _add_worker(self, role: str, index: int) -> Service:
         return self._add(worker_name(role, index), lambda: self._commands.worker(role, index, self.exchange_url))
@@ -180,7 +193,7 @@ class Suite:
         log = ProcessLog(self._dir.logs / f"{name}.log")
         readiness: Readiness = NatsReadiness(log)
         if name != NATS:
-            tls = self.config.router_tls if name == ROUTER else None
+            tls = self.config.router_tls if name in self._router_names else None
             readiness = ServiceReadiness(self._commands.address_file(name), tls)
         service = Service(name, command, readiness, log, self.config.restarts, self._changed)
         self.processes[name] = service

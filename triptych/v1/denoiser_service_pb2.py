@@ -28,7 +28,7 @@ from triptych.v1 import job_pb2 as triptych_dot_v1_dot_job__pb2
 from triptych.v1 import worker_pb2 as triptych_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/denoiser_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!triptych/v1/encoder_service.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"f\n\x13\x41mendDenoiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12)\n\tamendment\x18\x02 \x01(\x0b\x32\x16.triptych.v1.Amendment\"*\n\x14\x41mendDenoiseResponse\x12\x12\n\nstep_count\x18\x01 \x01(\r\"\x9d\x02\n\x0e\x44\x65noiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12/\n\x0c\x63onditioning\x18\x03 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x18\n\x10\x66inished_outputs\x18\x04 \x03(\r\x12+\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.Checkpoint\x12-\n\x0frefined_latents\x18\x06 \x03(\x0b\x32\x14.triptych.v1.Latents\x12\x1a\n\x12refined_step_count\x18\x07 \x01(\r\"\x8a\x03\n\x0f\x44\x65noiseResponse\x12.\n\x07started\x18\x01 \x01(\x0b\x32\x1b.triptych.v1.DenoiseStartedH\x00\x12)\n\x08progress\x18\x02 \x01(\x0b\x32\x15.triptych.v1.ProgressH\x00\x12\'\n\x07latents\x18\x03 \x01(\x0b\x32\x14.triptych.v1.LatentsH\x00\x12\x30\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DenoiseFinishedH\x00\x12-\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.CheckpointH\x00\x12\x33\n\x0crestart_only\x18\x06 \x01(\x0b\x32\x1b.triptych.v1.JobRestartOnlyH\x00\x12(\n\x06paused\x18\x07 \x01(\x0b\x32\x16.triptych.v1.JobPausedH\x00\x12*\n\x07resumed\x18\x08 \x01(\x0b\x32\x17.triptych.v1.JobResumedH\x00\x42\x07\n\x05\x65vent\"\x10\n\x0e\x44\x65noiseStarted\"q\n\x0f\x44\x65noiseFinished\x12.\n\x0b\x64\x65vice_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0cmeasurements\x18\x02 \x03(\x0b\x32\x18.triptych.v1.Measurement2\xae\x01\n\x0f\x44\x65noiserService\x12\x46\n\x07\x44\x65noise\x12\x1b.triptych.v1.DenoiseRequest\x1a\x1c.triptych.v1.DenoiseResponse0\x01\x12S\n\x0c\x41mendDenoise\x12 .triptych.v1.AmendDenoiseRequest\x1a!.triptych.v1.AmendDenoiseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/denoiser_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!triptych/v1/encoder_service.proto\x1a\x15triptych/v1/job.proto\x1a\x18triptych/v1/worker.proto\"y\n\x13\x41mendDenoiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12)\n\tamendment\x18\x02 \x01(\x0b\x32\x16.triptych.v1.Amendment\x12\x11\n\thand_back\x18\x03 \x01(\x08\"*\n\x14\x41mendDenoiseResponse\x12\x12\n\nstep_count\x18\x01 \x01(\r\"\x9d\x02\n\x0e\x44\x65noiseRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\x12/\n\x0c\x63onditioning\x18\x03 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x18\n\x10\x66inished_outputs\x18\x04 \x03(\r\x12+\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.Checkpoint\x12-\n\x0frefined_latents\x18\x06 \x03(\x0b\x32\x14.triptych.v1.Latents\x12\x1a\n\x12refined_step_count\x18\x07 \x01(\r\"\x8a\x03\n\x0f\x44\x65noiseResponse\x12.\n\x07started\x18\x01 \x01(\x0b\x32\x1b.triptych.v1.DenoiseStartedH\x00\x12)\n\x08progress\x18\x02 \x01(\x0b\x32\x15.triptych.v1.ProgressH\x00\x12\'\n\x07latents\x18\x03 \x01(\x0b\x32\x14.triptych.v1.LatentsH\x00\x12\x30\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DenoiseFinishedH\x00\x12-\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x17.triptych.v1.CheckpointH\x00\x12\x33\n\x0crestart_only\x18\x06 \x01(\x0b\x32\x1b.triptych.v1.JobRestartOnlyH\x00\x12(\n\x06paused\x18\x07 \x01(\x0b\x32\x16.triptych.v1.JobPausedH\x00\x12*\n\x07resumed\x18\x08 \x01(\x0b\x32\x17.triptych.v1.JobResumedH\x00\x42\x07\n\x05\x65vent\"\x10\n\x0e\x44\x65noiseStarted\"q\n\x0f\x44\x65noiseFinished\x12.\n\x0b\x64\x65vice_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0cmeasurements\x18\x02 \x03(\x0b\x32\x18.triptych.v1.Measurement2\xae\x01\n\x0f\x44\x65noiserService\x12\x46\n\x07\x44\x65noise\x12\x1b.triptych.v1.DenoiseRequest\x1a\x1c.triptych.v1.DenoiseResponse0\x01\x12S\n\x0c\x41mendDenoise\x12 .triptych.v1.AmendDenoiseRequest\x1a!.triptych.v1.AmendDenoiseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,17 +36,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.denoiser_servic
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AMENDDENOISEREQUEST']._serialized_start=167
-  _globals['_AMENDDENOISEREQUEST']._serialized_end=269
-  _globals['_AMENDDENOISERESPONSE']._serialized_start=271
-  _globals['_AMENDDENOISERESPONSE']._serialized_end=313
-  _globals['_DENOISEREQUEST']._serialized_start=316
-  _globals['_DENOISEREQUEST']._serialized_end=601
-  _globals['_DENOISERESPONSE']._serialized_start=604
-  _globals['_DENOISERESPONSE']._serialized_end=998
-  _globals['_DENOISESTARTED']._serialized_start=1000
-  _globals['_DENOISESTARTED']._serialized_end=1016
-  _globals['_DENOISEFINISHED']._serialized_start=1018
-  _globals['_DENOISEFINISHED']._serialized_end=1131
-  _globals['_DENOISERSERVICE']._serialized_start=1134
-  _globals['_DENOISERSERVICE']._serialized_end=1308
+  _globals['_AMENDDENOISEREQUEST']._serialized_end=288
+  _globals['_AMENDDENOISERESPONSE']._serialized_start=290
+  _globals['_AMENDDENOISERESPONSE']._serialized_end=332
+  _globals['_DENOISEREQUEST']._serialized_start=335
+  _globals['_DENOISEREQUEST']._serialized_end=620
+  _globals['_DENOISERESPONSE']._serialized_start=623
+  _globals['_DENOISERESPONSE']._serialized_end=1017
+  _globals['_DENOISESTARTED']._serialized_start=1019
+  _globals['_DENOISESTARTED']._serialized_end=1035
+  _globals['_DENOISEFINISHED']._serialized_start=1037
+  _globals['_DENOISEFINISHED']._serialized_end=1150
+  _globals['_DENOISERSERVICE']._serialized_start=1153
+  _globals['_DENOISERSERVICE']._serialized_end=1327
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,9 @@ class AmendDenoiseRequest(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     AMENDMENT_FIELD_NUMBER: _builtins.int
+    HAND_BACK_FIELD_NUMBER: _builtins.int
+    hand_back: _builtins.bool
+    """End the call (DRAINING) at its next step, once a checkpoint of it is durable and told."""
     @_builtins.property
     def call(self) -> _encoder_service_pb2.StageCall:
         """The start of the job, and its rank from now on."""
@@ -41,10 +44,11 @@ class AmendDenoiseRequest(_message.Message):
         *,
         call: _encoder_service_pb2.StageCall | None = ...,
         amendment: _job_pb2.Amendment | None = ...,
+        hand_back: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "call", b"call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendment", b"amendment", "call", b"call", "hand_back", b"hand_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

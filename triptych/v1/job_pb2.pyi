@@ -1040,6 +1040,7 @@ class JobRecord(_message.Message):
     AMENDMENTS_FIELD_NUMBER: _builtins.int
     REFINED_LATENTS_FIELD_NUMBER: _builtins.int
     REFINED_STEP_COUNT_FIELD_NUMBER: _builtins.int
+    STREAMED_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     request_id: _builtins.str
     request_digest: _builtins.bytes
@@ -1047,6 +1048,8 @@ class JobRecord(_message.Message):
     epoch: _builtins.int
     """Term of the router that wrote it."""
     refined_step_count: _builtins.int
+    streamed: _builtins.bool
+    """It belongs to a GenerateMedia call: without its client it is cancelled."""
     @_builtins.property
     def job(self) -> Global___Job: ...
     @_builtins.property
@@ -1079,10 +1082,11 @@ class JobRecord(_message.Message):
         amendments: _abc.Iterable[Global___JobAmended] | None = ...,
         refined_latents: _abc.Iterable[Global___Latents] | None = ...,
         refined_step_count: _builtins.int = ...,
+        streamed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -58,8 +58,8 @@ class Fleet:
         if info.stage is Stage.DENOISE:
             self._keep_company(worker, worker.joinable)
 
-    def lose(self, worker_id: str) -> list[TaskRecord]:
-        """Forget a worker; returns what it ran."""
+    def lose(self, worker_id: str) -> list[tuple[TaskRecord, bool]]:
+        """Forget a worker; returns what it ran, and of each whether it had the device: the first in order."""
         worker = self.workers.pop(worker_id, None)
         if worker is None:
             return []
@@ -68,9 +68,12 @@ class Fleet:
         self._keep_company(worker, frozenset())
         if worker.info.stage is Stage.DENOISE:
             self._reserve()
-        for record in worker.running.values():
+        records = list(worker.running.values())
+        first = min((record.order for record in records), default=NOWHERE)
+        lost = [(record, record.order == first) for record in records]
+        for record in records:
             record.worker_id, record.order, record.lent = "", NOWHERE, False
-        return list(worker.running.values())
+        return lost
 
     def give(self, worker: WorkerRecord, record: TaskRecord, order: Key, lent: bool = False) -> None:
         """Note that the worker runs the task, which has this place among those that it runs."""

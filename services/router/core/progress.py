@@ -83,10 +83,15 @@ class Progress:
         delay_s = self._config.backoff(record.failures if event.counts else record.setbacks - 1)
         return self._again(job, record, event.reason, now, delay_s)
 
-    def lose_worker(self, job: JobRecord, record: TaskRecord, worker_id: str, now: float) -> list[Action]:
-        """The task's worker died under it. From now on the task runs alone."""
+    def lose_worker(
+        self, job: JobRecord, record: TaskRecord, worker_id: str, now: float, *, at_fault: bool
+    ) -> list[Action]:
+        """The task's worker died under it. From now on the task runs alone, until a checkpoint of it is kept.
+
+        `at_fault`: it had the device, and the death is held against it.
+        """
         record.suspect = True
-        record.failures += 1
+        record.failures += at_fault
         if record.task.stage is Stage.DENOISE and job.all_covered:
             return self._leave_denoise(job, "WORKER_LOST")
         if record.failures >= self._config.max_attempts:

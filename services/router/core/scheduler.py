@@ -222,10 +222,10 @@ class Scheduler:
 
     def _lose_worker(self, worker_id: str) -> list[Action]:
         actions: list[Action] = []
-        for record in self._fleet.lose(worker_id):
+        for record, at_fault in self._fleet.lose(worker_id):
             job = self._book.jobs.get(record.task.job_id)
             if job is not None:  # an earlier task of this worker may have ended the job
-                actions += self._progress.lose_worker(job, record, worker_id, self._now)
+                actions += self._progress.lose_worker(job, record, worker_id, self._now, at_fault=at_fault)
         return actions
 
 

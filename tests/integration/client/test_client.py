@@ -123,3 +123,16 @@ async def test_leaving_a_stream_early_cancels_its_job_and_its_end_does_not() -> 
     assert kinds == [job_pb2.Job, *[job_pb2.JobEvent] * (STEPS + 1)]
     assert Media not in kinds
     assert router.cancelled == [JOB]
+
+
+async def test_a_router_that_does_not_answer_is_left_for_the_next() -> None:
+    first, second = ScriptedRouter(), ScriptedRouter()
+    first.failures = [TriptychError(Reason.DRAINING, "another will answer")]
+    async with served(first) as one, served(second) as two:
+        async with served(ScriptedRouter()) as dead:
+            pass
+        async with Client(f"{dead},{one}, {two}", patience=QUICK) as client:
+            assert (await client.submit(SPEC)).job_id == JOB
+            assert [event.sequence async for event in client.watch(JOB)] == list(range(1, STEPS + 2))
+    assert first.request_ids == second.request_ids
+    assert (first.watched_from, second.watched_from) == ([], [0])

@@ -100,7 +100,7 @@ async def test_what_flows_through_a_suite_flows(guarded: Guarded, router: Exchan
         assert (await index.get("key")).value == b"value"
         assert (await denoiser.jetstream.stream_info("KV_leader")).state.messages >= 0
         leadership = Leadership(router, "here:1", 10.0)
-        assert await leadership.take() > 0
+        assert await leadership.win() > 0
 
 
 async def test_a_preview_is_answered_across_roles(guarded: Guarded, router: Exchange) -> None:
@@ -162,7 +162,7 @@ SUBSCRIBES = {
     "triptych.v1.heartbeat.*.*": {"router"},
     "triptych.v1.preview.made.*": {"router"},
     "triptych.v1.preview.latents.*": {"decoder"},
-    "triptych.events.>": set(),
+    "triptych.events.*": {"router"},
     "tt.>": set(),
     "$KV.>": set(),
 }

@@ -246,9 +246,11 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
     service = "DenoiserService"
     amendments: list[AmendDenoiseRequest]
     _counts: dict[str, int]
+    _asked_back: defaultdict[tuple[str, int], asyncio.Event]
 
     def register(self, server: Any) -> None:
         self.amendments, self._counts = [], {}
+        self._asked_back = defaultdict(asyncio.Event)
         add_DenoiserServiceServicer_to_server(self, server)
 
     async def Denoise(self, request: DenoiseRequest, context: Context) -> AsyncIterator[DenoiseResponse]:
@@ -270,11 +272,17 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
         job_id = request.call.job_id
         if job_id not in self._counts:
             raise TriptychError(Reason.JOB_UNKNOWN, "it does not run here")
+        if request.hand_back:
+            self._asked_back[job_id, request.call.attempt].set()
         if request.amendment.HasField("finish_now"):
             self._counts[job_id] = self.steps[job_id] + 1
         elif request.HasField("amendment"):
             self._counts[job_id] = request.amendment.step_count
         return AmendDenoiseResponse(step_count=self._counts[job_id])
+
+    async def asked_back(self, job_id: str, attempt: int = 1) -> None:
+        """Wait until it was asked to hand the job back: it does so at its next step."""
+        await asyncio.wait_for(self._asked_back[job_id, attempt].wait(), WAIT_S)
 
     async def _steps(self, request: DenoiseRequest) -> AsyncIterator[DenoiseResponse]:
         spec, counts, job_id = request.spec, self._counts, request.call.job_id
@@ -285,6 +293,8 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
             step = request.refined_step_count
             while step < counts[job_id]:
                 await self.gate.pass_through()
+                if self._asked_back[job_id, request.call.attempt].is_set():
+                    raise TriptychError(Reason.DRAINING, "handed back")
                 step += 1
                 self.steps[job_id] += 1
                 fraction = (index * counts[job_id] + step) / (spec.output_count * counts[job_id])

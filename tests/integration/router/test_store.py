@@ -9,7 +9,7 @@ from services.router.durable import Conflict
 from services.router.events import EventStore
 from services.router.ids import new_job_id
 from services.router.jobs import LiveJob
-from services.router.leadership import Leadership
+from services.router.leadership import Deposed, Leadership
 from services.router.principal import DEFAULT_TENANT as TENANT
 from services.router.recorder import Recorder
 from services.router.store import SCHEMA_VERSION, JobKey, JobStore
@@ -128,7 +128,11 @@ class Recorded:
         self.over: list[LiveJob] = []
         self.deposed: list[str] = []
         self.events, self.store = EventStore(exchange), JobStore(exchange)
-        self.recorder = Recorder(self.job, self.events, self.store, epoch, self.over.append, self.deposed.append)
+        self.recorder = Recorder(self.job, self.events, self.store, epoch, leads, self.over.append, self.deposed.append)
+
+
+async def leads() -> None:
+    """Of a router that does."""
 
 
 async def test_nothing_is_written_after_the_end(exchange: Exchange) -> None:
@@ -154,7 +158,9 @@ async def test_nothing_is_written_after_the_end(exchange: Exchange) -> None:
 async def test_another_routers_event_deposes(exchange: Exchange) -> None:
     it = Recorded(exchange)
     await it.recorder.accept(JobEvent(queued=JobQueued()))
-    await it.events.append(event(it.job.job_id, 2), it.job.log_revision)
+    later = event(it.job.job_id, 2)
+    later.epoch = 99
+    await it.events.append(later, it.job.log_revision)
     it.recorder.write(JobEvent(succeeded=JobSucceeded()))
     await it.recorder.settle()
     assert it.deposed
@@ -194,19 +200,66 @@ async def test_a_claim_without_a_job_is_taken_over(exchange: Exchange) -> None:
     assert claimed.record.job.job_id == it.job.job_id
 
 
+async def test_what_a_former_leader_had_on_its_way_is_taken_up(exchange: Exchange) -> None:
+    """Written behind while it is no end; nothing follows one."""
+    it = Recorded(exchange, epoch=5)
+    await it.recorder.accept(JobEvent(queued=JobQueued()))
+    straggler = await it.events.append(event(it.job.job_id, 2), it.job.log_revision)
+    it.recorder.write(JobEvent(progress=Progress(step=7)))
+    await it.recorder.settle()
+    assert [stored.event.sequence async for stored in it.events.read(it.job.job_id)] == [1, 2, 3]
+    end = JobEvent(job_id=it.job.job_id, sequence=4, succeeded=JobSucceeded())
+    assert await it.events.append(end, it.job.log_revision) > straggler
+    it.recorder.write(JobEvent(progress=Progress(step=8)))
+    await it.recorder.settle()
+    read = [stored.event async for stored in it.events.read(it.job.job_id)]
+    assert [each.WhichOneof("event") for each in read] == ["queued", "progress", "progress", "succeeded"]
+    assert it.over == [it.job]
+    assert not it.deposed
+    stored = await it.store.read(TENANT, it.job.job_id)
+    assert stored is not None
+    assert stored.record.job.state == JOB_STATE_SUCCEEDED
+
+
 async def test_each_leader_has_a_higher_epoch_and_the_old_one_learns(exchange: Exchange) -> None:
     old = Leadership(exchange, "old:1", ttl_s=0.4)
-    first = await old.take()
+    first = await old.win()
+    await old.confirm()
+    new = Leadership(exchange, "new:1", ttl_s=0.4)
+    async with asyncio.timeout(10):
+        assert await new.win() > first
+    with pytest.raises(Deposed):
+        await old.confirm()
+    assert "taken over" in await asyncio.wait_for(old.keep(), 5)
+    await new.confirm()
+
+
+async def test_a_lease_that_is_kept_is_not_taken(exchange: Exchange) -> None:
+    """One that is let go is, at once, and so is that of an earlier process on the same address."""
+    old = Leadership(exchange, "old:1", ttl_s=0.4)
+    epoch = await old.win()
     keeping = asyncio.create_task(old.keep())
-    second = await Leadership(exchange, "new:1", ttl_s=10.0).take()
-    assert second > first
-    assert "taken over" in await asyncio.wait_for(keeping, 5)
+    new = Leadership(exchange, "new:1", ttl_s=2.0)
+    winning = asyncio.create_task(new.win())
+    watcher = await (await exchange.bucket("leader")).watchall()
+    async with asyncio.timeout(10):
+        async for entry in watcher:
+            if entry is not None and (entry.revision or 0) >= epoch + 24:  # longer than the lease that it waits for
+                break
+    await watcher.stop()
+    assert not winning.done()
+    assert new.leader == "old:1"
+    await old.resign()
+    assert await asyncio.wait_for(keeping, 5) == "it was let go"
+    assert await asyncio.wait_for(winning, 5) > epoch
+    again = Leadership(exchange, "new:1", ttl_s=3600.0)
+    assert await asyncio.wait_for(again.win(), 5) > new.epoch
 
 
 async def test_a_leader_keeps_its_place_beyond_the_keys_life(exchange: Exchange) -> None:
     bucket = await exchange.bucket("leader")
     leader = Leadership(exchange, "here:1", ttl_s=0.2)
-    epoch = await leader.take()
+    epoch = await leader.win()
     keeping = asyncio.create_task(leader.keep())
     watcher = await bucket.watchall()
     async with asyncio.timeout(5):

@@ -1,9 +1,12 @@
 """A job begun in one process and finished in another is the same job, bit for bit."""
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import diffusers
+import grpc
 import numpy as np
 import torch
 
@@ -13,6 +16,7 @@ from tests.integration.stages.stage_calls import StageCalls, job
 from tests.stock import StockPipelines, frames_of
 from tests.tiny_checkpoints import NAMES, write_catalog
 from tests.workers import WorkerProcess
+from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange, TensorData
 from triptych.rpc import open_channel
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest
@@ -39,6 +43,48 @@ async def test_a_job_goes_on_in_another_process(calls: StageCalls, workers: Work
     _, whole = await denoised(calls, spec, encoded)
     assert await bits(exchange, resumed) == await bits(exchange, whole)
     await left_aside(calls, spec, encoded, checkpoint, exchange)
+
+
+async def test_a_worker_that_ends_hands_back_what_it_cannot_finish(
+    calls: StageCalls, workers: Workers, exchange: Exchange
+) -> None:
+    """What runs, after a checkpoint at its next step; what waits, at once. It does not use up the time to drain."""
+    spec = job("sdxl", step_count=1000)
+    encoded = await calls.encode(spec)
+    flags = ("--models=sdxl", "--checkpoint_seconds=1000", "--progress_seconds=0", "--drain_seconds=0.5")
+    ending = workers.another("denoiser", "denoiser-3", *flags)
+    ending.start()
+    await all_ready(workers.nats.url, [ending])
+    async with open_channel(ending.address) as channel:
+        stub = DenoiserServiceStub(channel)
+        request = DenoiseRequest(call=calls.call(), spec=spec, conditioning=encoded.conditioning)
+        running = stub.Denoise(request)
+        while not (await running.read()).progress.step > 2:  # type: ignore[union-attr]
+            pass
+        behind = DenoiseRequest(call=calls.call(rank=2.0), spec=spec, conditioning=encoded.conditioning)
+        waiting = stub.Denoise(behind)
+        ended = asyncio.create_task(asyncio.to_thread(ending.terminate))
+        checkpoints, error = await told(running)
+        assert error.reason is Reason.DRAINING
+        (checkpoint,) = checkpoints
+        checkpoints, error = await told(waiting)
+        assert (checkpoints, error.reason) == ([], Reason.DRAINING)
+    assert await ended == 0
+    assert await exchange.exists(checkpoint.data)
+    steps, _ = await denoised(calls, spec, encoded, checkpoint)
+    assert steps[0] == checkpoint.step > 2
+
+
+async def told(stream: Any) -> tuple[list[Checkpoint], TriptychError]:
+    """The checkpoints, and the error that ended the call."""
+    checkpoints = []
+    try:
+        while (event := await stream.read()) is not grpc.aio.EOF:
+            if event.HasField("checkpoint"):
+                checkpoints.append(event.checkpoint)
+    except grpc.aio.AioRpcError as error:
+        return checkpoints, from_rpc_error(error)
+    raise AssertionError("it ended in order")
 
 
 async def left_aside(

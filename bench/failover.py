@@ -1,0 +1,154 @@
+"""What the death of the leading router costs: a whole suite on this machine, two routers, jobs all the while.
+
+Each round kills the leader (SIGKILL). `recovery_s` is from there to the answer to a job submitted at once to the other
+router; `done_s` until that job's pictures are made. Meanwhile clients submit and watch jobs, at either router: a call
+that fails is made once more, at the other router (`retries`); one that fails again is an error. Every job must succeed.
+
+    python -m bench.failover --json
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+
+from triptych.exchange import Exchange
+from triptych.rpc import open_channel
+from triptych.supervisor import RestartPolicy, Suite, SuiteConfig, default_catalog
+from triptych.supervisor.config import router_name
+from triptych.v1 import router_service_pb2 as pb
+from triptych.v1.job_pb2 import JobSpec
+from triptych.v1.router_service_pb2_grpc import RouterServiceStub
+
+CLIENTS = 3
+ENDS = ("succeeded", "failed", "cancelled")
+SPEC = JobSpec(model="shapes", prompt="a large red circle in the center on a white background", step_count=6)
+
+
+class Load:
+    """Clients that submit and watch jobs one after the other until `stopping`; what came of it is counted."""
+
+    def __init__(self, stubs: list[Any]) -> None:
+        self.counts: Counter[str] = Counter()
+        self.stopping = False
+        self._stubs = stubs
+
+    async def run(self, number: int) -> None:
+        first = number
+        while not self.stopping:
+            first += 1
+            request = pb.SubmitJobRequest(spec=SPEC, request_id=uuid.uuid4().hex)
+            response = await self._twice(first, lambda stub, request=request: stub.SubmitJob(request, timeout=15))
+            if response is not None:
+                await self._watch(first, response.job.job_id)
+            await asyncio.sleep(0.1)
+
+    async def _watch(self, first: int, job_id: str) -> None:
+        sequence = 0
+
+        async def follow(stub: Any) -> str:
+            nonlocal sequence
+            async for response in stub.WatchJob(pb.WatchJobRequest(job_id=job_id, after_sequence=sequence)):
+                if response.event.sequence != sequence + 1:
+                    self.counts["events_out_of_order"] += 1
+                sequence = response.event.sequence
+                if (kind := response.event.WhichOneof("event")) in ENDS:
+                    return str(kind)
+            return "cut off"
+
+        self.counts[f"jobs_{await self._twice(first, follow)}"] += 1
+
+    async def _twice(self, first: int, call: Any) -> Any:
+        for turn in range(2):
+            try:
+                return await call(self._stubs[(first + turn) % len(self._stubs)])
+            except grpc.aio.AioRpcError as error:
+                self.counts["errors" if turn else "retries"] += 1
+                if turn:
+                    print(f"{error.code().name}: {error.details()}", file=sys.stderr)
+        return None
+
+
+async def measure(suite: Suite, rounds: int) -> dict[str, object]:
+    names = [router_name(index) for index in range(suite.config.routers)]
+    addresses = {name: suite.processes[name].address or "" for name in names}
+    channels = {name: open_channel(address) for name, address in addresses.items()}
+    stubs = {name: RouterServiceStub(channel) for name, channel in channels.items()}
+    load = Load(list(stubs.values()))
+    running = [asyncio.create_task(load.run(number)) for number in range(CLIENTS)]
+    recovery_s, done_s = [], []
+    async with Exchange(suite.exchange) as exchange:
+        for _ in range(rounds):
+            await asyncio.sleep(1.0)
+            leader = await _leader(exchange, addresses)
+            other = next(name for name in names if name != leader)
+            began_s = time.perf_counter()
+            await suite.kill(leader)
+            probe = pb.SubmitJobRequest(spec=SPEC, request_id=uuid.uuid4().hex)
+            job = (await stubs[other].SubmitJob(probe, timeout=30)).job
+            recovery_s.append(time.perf_counter() - began_s)
+            async for _event in stubs[other].WatchJob(pb.WatchJobRequest(job_id=job.job_id)):
+                pass
+            done_s.append(time.perf_counter() - began_s)
+            await suite.wait_ready(*names)
+    load.stopping = True
+    await asyncio.gather(*running)
+    await asyncio.gather(*(channel.close() for channel in channels.values()))
+    return {
+        "benchmark": "failover",
+        "kills": rounds,
+        "recovery_s_median": round(median(recovery_s), 2),
+        "recovery_s_max": round(max(recovery_s), 2),
+        "done_s_median": round(median(done_s), 2),
+        "done_s_max": round(max(done_s), 2),
+        "retries": load.counts["retries"],
+        "errors_beyond_one_retry": load.counts["errors"],
+        "events_out_of_order": load.counts["events_out_of_order"],
+        "jobs": {kind.removeprefix("jobs_"): n for kind, n in sorted(load.counts.items()) if kind.startswith("jobs_")},
+    }
+
+
+async def _leader(exchange: Exchange, addresses: dict[str, str]) -> str:
+    entry = await (await exchange.bucket("leader")).get("router")
+    address = (entry.value or b"").decode().partition(" ")[0]
+    return next(name for name, each in addresses.items() if each == address)
+
+
+async def run(rounds: int) -> dict[str, object]:
+    catalog = default_catalog()
+    assert catalog is not None
+    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
+        config = SuiteConfig(
+            state_dir=Path(folder),
+            catalog=catalog,
+            routers=2,
+            device="cpu",
+            threads=1,
+            stage_threads=1,
+            drain_s=2.0,
+            restarts=RestartPolicy(first_pause_s=0.1, max_pause_s=0.2),
+        )
+        async with Suite(config) as suite:
+            return await measure(suite, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--kills", type=int, default=10, metavar="N", help="leaders to kill (default 10)")
+    options = parser.parse_args()
+    result = asyncio.run(run(options.kills))
+    print(json.dumps(result) if options.json else "\n".join(f"{name:26} {value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()
