@@ -107,10 +107,13 @@ async def test_a_leader_that_was_stopped_does_nothing_more(pair: Pair) -> None:
     await pair.leader.until("router_gave_up")
     await pair.leader.until("router_standing_by", 2)
     check_log(await bench.events(queued.job_id))
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await late
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    # Sent on to the new leader, or refused: never accepted for nothing.
+    (answer,) = await asyncio.gather(late, return_exceptions=True)
     accepted = await bench.submit(spec(seed=30), request_id="late")
+    if isinstance(answer, grpc.aio.AioRpcError):
+        assert answer.code() is grpc.StatusCode.UNAVAILABLE
+    else:
+        assert answer.job.job_id == accepted.job_id
     check_log(await bench.events(accepted.job_id))
     assert len({call.call.epoch for call in bench.denoiser.calls[calls:]}) == 1
     # It serves on, as the standby of the other.
