@@ -120,7 +120,8 @@ class RouterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateMedia(self, request, context):
-        """Submit, watch and download in one stream. Cancelling the call cancels the job.
+        """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
+        died may be made again with its request id, within disconnect_grace_s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,9 @@ class RouterServiceStub:
     WatchJob: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one."""
     GenerateMedia: _grpc.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]
-    """Submit, watch and download in one stream. Cancelling the call cancels the job."""
+    """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
+    died may be made again with its request id, within disconnect_grace_s.
+    """
     GetJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.GetJobRequest, _router_service_pb2.GetJobResponse]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]
     """Newest first."""
@@ -82,7 +84,9 @@ class RouterServiceAsyncStub(RouterServiceStub):
     WatchJob: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one."""
     GenerateMedia: _aio.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]  # type: ignore[assignment]
-    """Submit, watch and download in one stream. Cancelling the call cancels the job."""
+    """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
+    died may be made again with its request id, within disconnect_grace_s.
+    """
     GetJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.GetJobRequest, _router_service_pb2.GetJobResponse]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]  # type: ignore[assignment]
     """Newest first."""
@@ -136,7 +140,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.GenerateMediaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_router_service_pb2.GenerateMediaResponse], _abc.AsyncIterator[_router_service_pb2.GenerateMediaResponse]]:
-        """Submit, watch and download in one stream. Cancelling the call cancels the job."""
+        """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
+        died may be made again with its request id, within disconnect_grace_s.
+        """
 
     @_abc_1.abstractmethod
     def GetJob(
