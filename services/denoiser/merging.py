@@ -12,6 +12,7 @@ from services.denoiser.forward_call import ForwardCall, Unmergeable, close, toge
 from services.denoiser.merge_gains import MergeGains
 from services.denoiser.stopwatch import Stopwatch
 from services.stage.device_thread import DeviceThread
+from services.stage.short_memory import is_memory_short
 
 log = structlog.get_logger()
 _MAX_KINDS = 64
@@ -56,11 +57,11 @@ class Merging:
         signature = own[0].signature
         try:
             results = self._compute(own)
-        except torch.OutOfMemoryError as error:
-            log.warning("merge_too_large", batch=len(own), error=str(error))
-            self.gains.limit(signature, len(own) - 1)
-            return
         except Exception as error:  # noqa: BLE001 - whatever it is, each may still succeed alone
+            if is_memory_short(error):
+                log.warning("merge_too_large", batch=len(own), error=str(error))
+                self.gains.limit(signature, len(own) - 1)
+                return
             log.warning("merge_refused", network=own[0].network, error=f"{type(error).__name__}: {error}")
             self.gains.limit(signature, 1)
             return

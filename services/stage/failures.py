@@ -1,8 +1,7 @@
 """What a stage's exceptions mean to the caller."""
 
-import torch
-
 from services.stage.device_thread import TooMuchWaits
+from services.stage.short_memory import is_memory_short
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.v1.job_pb2 import JobSpec
 
@@ -19,7 +18,7 @@ def stage_failure(error: Exception, doing: str, spec: JobSpec) -> TriptychError:
     """
     if isinstance(error, TriptychError):
         return error
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if is_memory_short(error):
         return TriptychError(
             Reason.OUT_OF_MEMORY, f"out of memory while {doing}; a smaller size or fewer frames may fit: {error}"
         )

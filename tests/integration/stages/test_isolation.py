@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import resource
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -101,6 +104,40 @@ async def test_memory_that_stays_short_fails_that_job_with_its_reason(stage: Sta
     handle.remove()
     assert caught.value.reason is Reason.OUT_OF_MEMORY
     assert await stage.latents(job("sdxl")) == want
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_an_allocator_that_is_at_its_limit_is_short_memory(stage: Stage, failures: int) -> None:
+    want = await stage.latents(job("sdxl"))
+    left = failures
+
+    def allocate_at_the_limit(module: torch.nn.Module, inputs: object) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            with address_space_capped():
+                torch.empty(4 * 2**30, dtype=torch.uint8)
+
+    handle = stage.before_forward(allocate_at_the_limit)
+    if failures == 1:
+        assert await stage.latents(job("sdxl")) == want
+    else:
+        with pytest.raises(TriptychError) as caught:
+            await stage.latents(job("sdxl"))
+        assert caught.value.reason is Reason.OUT_OF_MEMORY
+        assert await stage.latents(job("sdxl")) == want
+    handle.remove()
+
+
+@contextmanager
+def address_space_capped() -> Iterator[None]:
+    """This process can have a gigabyte more than it has now."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**30, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 async def test_what_a_model_raises_and_latents_that_are_not_finite_fail_alone(stage: Stage) -> None:
