@@ -1,5 +1,8 @@
 """Checkpoints of a denoising loop: whatever the sampler and the guider keep, a job taken up again is the same job."""
 
+import asyncio
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import diffusers
@@ -13,6 +16,7 @@ from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.tensors import to_bundle
 from tests.unit.stage.denoising_bench import CPU, DenoisingBench, Watching, bits, run, spec
+from triptych.exchange.parcel import pack, unpack
 
 STOP_AT = 5
 GENERATOR = torch.Generator()
@@ -66,9 +70,40 @@ async def test_every_sampler(
 
 
 async def test_a_guider_with_momentum(tiny_checkpoints: Path, thread: DeviceThread) -> None:
-    bench = DenoisingBench(tiny_checkpoints, "sdxl")
+    await assert_resumes(bench_with_momentum(tiny_checkpoints), thread)
+
+
+async def test_a_guider_with_momentum_goes_on_in_another_process(tiny_checkpoints: Path, thread: DeviceThread) -> None:
+    bench = bench_with_momentum(tiny_checkpoints)
+    want = bits(await run(thread, bench.work(spec("sdxl"), Watching())))
+    stopped = Watching(stop_at=STOP_AT)
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - the awaiting task is cancelled
+        await run(thread, bench.work(spec("sdxl"), stopped))
+    [state] = stopped.states
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+        made = other.submit(resume_with_momentum, tiny_checkpoints, pack(to_bundle(state)))
+        assert await asyncio.wrap_future(made) == want
+
+
+def bench_with_momentum(checkpoints: Path) -> DenoisingBench:
+    bench = DenoisingBench(checkpoints, "sdxl")
     bench.model.block(DENOISE).pipeline.guider = AdaptiveProjectedGuidance(adaptive_projected_guidance_momentum=-0.5)
-    await assert_resumes(bench, thread)
+    return bench
+
+
+def resume_with_momentum(checkpoints: Path, state: bytes) -> list[bytes]:
+    """In a process of its own: the latents of a job that goes on from a state; a step before it would be an error."""
+    torch.set_num_threads(1)
+    thread = DeviceThread("device")
+    thread.start()
+    again = Watching("again")
+    try:
+        resume = unpack(state)
+        made = asyncio.run(run(thread, bench_with_momentum(checkpoints).work(spec("sdxl"), again, resume=resume)))
+    finally:
+        thread.close()
+    assert again.log[0] == f"again step {STOP_AT}"
+    return bits(made)
 
 
 async def test_what_cannot_be_captured_is_told_at_the_first_boundary(
