@@ -6,26 +6,26 @@ from typing import Self
 
 import structlog
 
-from services.router.amend import Amend
-from services.router.attendance import Attendance
+from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
-from services.router.downloads import Downloads
 from services.router.driver import Driver
-from services.router.estimates import Estimates
-from services.router.events import EventStore
-from services.router.intake import Intake
+from services.router.intake.amend import Amend
+from services.router.intake.attendance import Attendance
+from services.router.intake.intake import Intake
 from services.router.jobs import JobTable, LiveJob
-from services.router.leadership import Leadership
-from services.router.listing import Listing
-from services.router.previews import PreviewFeed
+from services.router.leadership.lease import Leadership
 from services.router.pricing import Pricing
-from services.router.quotas import Quotas
-from services.router.recorder import Recorders
-from services.router.restore import Restore
-from services.router.roll import Roll
-from services.router.room import Room
-from services.router.store import JobStore
-from services.router.watch import Watch
+from services.router.reads.downloads import Downloads
+from services.router.reads.listing import Listing
+from services.router.reads.previews import PreviewFeed
+from services.router.reads.watch import Watch
+from services.router.store.estimates import Estimates
+from services.router.store.event_log import EventStore
+from services.router.store.recorder import Recorders
+from services.router.store.records import JobStore
+from services.router.store.restore import Restore
+from services.router.store.room import Room
+from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
 

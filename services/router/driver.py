@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from services.router.calls import StageCalls
 from services.router.config import RouterConfig
 from services.router.core.actions import (
     Action,
@@ -24,14 +23,15 @@ from services.router.core.actions import (
 from services.router.core.config import SchedulerConfig
 from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, Ticked
 from services.router.core.scheduler import Scheduler
-from services.router.decisions import decision, job_of
-from services.router.fleet import Fleet
-from services.router.fleet_watch import FleetWatch
 from services.router.jobs import JobTable, LiveJob
-from services.router.links import WorkerLinks
 from services.router.pricing import Pricing
-from services.router.recorder import Recorders
+from services.router.reads.decisions import decision, job_of
+from services.router.reads.fleet_watch import FleetWatch
 from services.router.stages import TO_PROTO
+from services.router.store.recorder import Recorders
+from services.router.workers.calls import StageCalls
+from services.router.workers.fleet import Fleet
+from services.router.workers.links import WorkerLinks
 from triptych.errors import Reason, TriptychError, from_status, to_status
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 

@@ -10,8 +10,8 @@ from google.rpc.status_pb2 import Status
 
 from services.router.core.actions import Verdict
 from services.router.core.job import JobRequest, StageSeconds
-from services.router.events import StoredEvent
-from services.router.fold import apply
+from services.router.store.event_log import StoredEvent
+from services.router.store.fold import apply
 from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.merge_key import merge_key

@@ -9,18 +9,18 @@ from typing import Any
 
 import structlog
 
-from services.router import access
-from services.router.archive import Archive
+from services.router.access import permissions
+from services.router.access.quotas import Quotas
+from services.router.access.tokens import Tokens
 from services.router.config import RouterConfig
-from services.router.forward import Forward
-from services.router.leadership import Leadership
-from services.router.quotas import Quotas
-from services.router.reception import Reception
-from services.router.roll import Roll
+from services.router.leadership.archive import Archive
+from services.router.leadership.forward import Forward
+from services.router.leadership.lease import Leadership
+from services.router.leadership.reception import Reception
+from services.router.leadership.standby import StandbyServer
+from services.router.leadership.term import Term
 from services.router.server import SERVICE_NAME, RouterServer
-from services.router.standby import StandbyServer
-from services.router.term import Term
-from services.router.tokens import Tokens
+from services.router.workers.roll import Roll
 from triptych.address_file import address_file
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
@@ -121,9 +121,9 @@ class Router:
 
     def _guard(self) -> Guard:
         if self._tokens is None:
-            return access.open_to_everyone
+            return permissions.open_to_everyone
         self._tokens.load()
-        return access.for_tokens(self._tokens, self._quotas)
+        return permissions.for_tokens(self._tokens, self._quotas)
 
     def _peer_credentials(self) -> Credentials:
         files = self._config.peer_tls if self._config.peer_tls.wanted else self._config.tls

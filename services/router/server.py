@@ -5,16 +5,16 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol, cast
 
-from services.router import views
+from services.router.access.principal import caller
+from services.router.access.quotas import Quotas
 from services.router.desk import Desk
-from services.router.downloads import Downloads, find_output
-from services.router.fleet_watch import check_interval
-from services.router.forward import is_forwarded
 from services.router.ids import check_job_id
-from services.router.listing import Listing
-from services.router.principal import caller
-from services.router.quotas import Quotas
-from services.router.watch import Watch
+from services.router.leadership.forward import is_forwarded
+from services.router.reads import views
+from services.router.reads.downloads import Downloads, find_output
+from services.router.reads.fleet_watch import check_interval
+from services.router.reads.listing import Listing
+from services.router.reads.watch import Watch
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb

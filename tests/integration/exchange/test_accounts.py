@@ -7,7 +7,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from services.router.leadership import Leadership
+from services.router.leadership.lease import Leadership
 from tests.certificates import Authority
 from tests.natsd import NatsServer
 from triptych.exchange import Entry, Exchange, ExchangeConfig, ExchangeUnavailable

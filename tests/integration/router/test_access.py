@@ -11,8 +11,8 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from services.router.access import NEEDED_SCOPES
-from services.router.principal import Scope
+from services.router.access.permissions import NEEDED_SCOPES
+from services.router.access.principal import Scope
 from tests.integration.router.bench import CONFIG, Bench, spec
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, from_rpc_error

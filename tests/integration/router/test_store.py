@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
+from services.router.access.principal import DEFAULT_TENANT as TENANT
 from services.router.core.job import JobRequest, StageSeconds
-from services.router.durable import Conflict
-from services.router.events import EventStore
 from services.router.ids import new_job_id
 from services.router.jobs import LiveJob
-from services.router.leadership import Deposed, Leadership
-from services.router.principal import DEFAULT_TENANT as TENANT
-from services.router.recorder import Recorder
-from services.router.store import SCHEMA_VERSION, JobKey, JobStore
+from services.router.leadership.lease import Deposed, Leadership
+from services.router.store.compare_and_set import Conflict
+from services.router.store.event_log import EventStore
+from services.router.store.recorder import Recorder
+from services.router.store.records import SCHEMA_VERSION, JobKey, JobStore
 from triptych.exchange import Exchange
 from triptych.v1.job_pb2 import (
     JOB_STATE_SUCCEEDED,

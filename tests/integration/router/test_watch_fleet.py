@@ -6,7 +6,7 @@ from dataclasses import replace
 from google.protobuf.duration_pb2 import Duration
 
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.fleet_watch import MAX_WAITING, FleetWatch
+from services.router.reads.fleet_watch import MAX_WAITING, FleetWatch
 from tests.integration.router.bench import CONFIG, WAIT_S, Bench
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import STAGE_DECODE, STAGE_DENOISE, STAGE_ENCODE

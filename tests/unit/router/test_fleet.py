@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.router import fleet as fleet_module
 from services.router.core.events import Event, WorkerLost
-from services.router.fleet import Fleet
+from services.router.workers import fleet as fleet_module
+from services.router.workers.fleet import Fleet
 from triptych.v1.job_pb2 import STAGE_DENOISE
 from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
 

@@ -7,16 +7,16 @@ import grpc
 import pytest
 
 from services.router import jobs as jobs_module
-from services.router.calls import part_done
 from services.router.config import RouterConfig
 from services.router.core.events import ResultGone, TaskFailed
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task
-from services.router.events import StoredEvent
-from services.router.failures import Blow, judge
-from services.router.fold import apply
 from services.router.ids import check_job_id, check_request_id, new_job_id
 from services.router.jobs import JobTable, LiveJob
-from services.router.throttle import ProgressThrottle
+from services.router.store.event_log import StoredEvent
+from services.router.store.fold import apply
+from services.router.store.throttle import ProgressThrottle
+from services.router.workers.calls import part_done
+from services.router.workers.failures import Blow, judge
 from triptych.config import ConfigError, load_toml
 from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from services.router.access.principal import Principal, Scope
+from services.router.access.quotas import Quotas
+from services.router.access.tokens import Quota, Tokens
 from services.router.jobs import JobTable
-from services.router.principal import Principal, Scope
-from services.router.quotas import Quotas
-from services.router.tokens import Quota, Tokens
 from triptych.config import ConfigError
 from triptych.errors import Reason, TriptychError
 from triptych.tokens import new_token, token_entry, token_hash

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from PIL import Image
 
-from services.router.extra import RESERVED_INPUTS
-from services.router.validation import MAX_SEED, check_deadline, complete_spec, too_large
+from services.router.intake.extra import RESERVED_INPUTS
+from services.router.intake.validation import MAX_SEED, check_deadline, complete_spec, too_large
 from tests.unit.router.profiles import IMAGE, PROFILE, VIDEO
 from triptych.catalog import CatalogModel
 from triptych.errors import Reason, TriptychError

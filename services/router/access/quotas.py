@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
+from services.router.access.tokens import UNBOUNDED, Quota
 from services.router.jobs import JobTable, LiveJob
-from services.router.tokens import UNBOUNDED, Quota
 from triptych.errors import Reason, TriptychError
 
 # The shortest and the longest that a refusal tells its client to wait.

@@ -3,8 +3,8 @@
 import secrets
 from math import isfinite
 
-from services.router.attachments import check_attachments
-from services.router.extra import check_extra
+from services.router.intake.attachments import check_attachments
+from services.router.intake.extra import check_extra
 from triptych.catalog import CatalogModel
 from triptych.durations import seconds_of
 from triptych.errors import TriptychError, Violation, invalid

@@ -14,7 +14,7 @@ import nats.js.errors
 import structlog
 from nats.js.kv import KeyValue
 
-from services.router import durable
+from services.router.store import compare_and_set
 from triptych.exchange import Exchange, ExchangeError
 
 log = structlog.get_logger()
@@ -98,7 +98,7 @@ class Leadership:
             if now_s >= not_before_s and (self._is_free(seat, known) or now_s - since_s >= self._ttl_s):
                 try:
                     return await self._take(seat)
-                except (durable.Conflict, ExchangeError) as error:
+                except (compare_and_set.Conflict, ExchangeError) as error:
                     log.info("leadership_missed", why=str(error))
                     since_s = time.monotonic()
             await asyncio.sleep(min(_LOOK_EVERY_S, self._ttl_s / 10))
@@ -141,9 +141,9 @@ class Leadership:
             self._held_until_s = 0.0
             try:
                 bucket = await self._bucket()
-                with durable.translated("leader"):
+                with compare_and_set.translated("leader"):
                     await bucket.delete(_KEY, last=self._revision)
-            except (durable.Conflict, ExchangeError) as error:
+            except (compare_and_set.Conflict, ExchangeError) as error:
                 log.info("leadership_not_resigned", why=str(error))
             else:
                 log.info("leadership_resigned", epoch=self.epoch)
@@ -174,14 +174,14 @@ class Leadership:
         self._unanswered += 1
         try:
             revision = await self._write(self._revision)
-        except durable.Conflict:
+        except compare_and_set.Conflict:
             seat = await _seat(await self._bucket())
             if seat.given_up or (seat.revision and seat.value != self._value):
                 raise Deposed("another router has taken over") from None
             # An earlier write's answer was lost; or it expired while NATS was away, and nobody wanted it.
             try:
                 revision = await self._write(seat.revision)
-            except durable.Conflict:
+            except compare_and_set.Conflict:
                 raise Deposed("another router has taken over") from None
             if revision > self._revision + self._unanswered:
                 raise Deposed("another router has led meanwhile") from None
@@ -190,7 +190,7 @@ class Leadership:
 
     async def _write(self, last: int) -> int:
         bucket = await self._bucket()
-        with durable.translated("leader"):
+        with compare_and_set.translated("leader"):
             if last:
                 return int(await bucket.update(_KEY, self._value, last=last))
             return int(await bucket.create(_KEY, self._value))
@@ -211,7 +211,7 @@ class Leadership:
 
 
 async def _seat(bucket: KeyValue) -> Seat:
-    with durable.translated("leader"):
+    with compare_and_set.translated("leader"):
         try:
             entry = await bucket.get(_KEY)
         except nats.js.errors.KeyNotFoundError as error:

@@ -8,9 +8,9 @@ import nats.js.errors
 import structlog
 from nats.js.kv import KeyValue
 
-from services.router import durable
-from services.router.durable import Conflict
 from services.router.pricing import Pricing
+from services.router.store import compare_and_set
+from services.router.store.compare_and_set import Conflict
 from triptych.exchange import Exchange, ExchangeError
 
 log = structlog.get_logger()
@@ -73,7 +73,7 @@ class Estimates:
     async def _put(self, state: dict[str, Any]) -> None:
         bucket = await self._bucket()
         value = json.dumps(state, separators=(",", ":")).encode()
-        with durable.translated(_KEY):
+        with compare_and_set.translated(_KEY):
             if self._revision:
                 self._revision = int(await bucket.update(_KEY, value, last=self._revision))
             else:
@@ -82,7 +82,7 @@ class Estimates:
     async def _read(self) -> dict[str, Any]:
         """The state as it is stored, empty if there is none. Raises ValueError if it is no JSON object."""
         bucket = await self._bucket()
-        with durable.translated(_KEY):
+        with compare_and_set.translated(_KEY):
             try:
                 entry = await bucket.get(_KEY)
             except nats.js.errors.KeyNotFoundError:

@@ -8,7 +8,7 @@ from typing import Any
 import nats.js.errors
 from nats.aio.subscription import Subscription
 
-from services.router import durable
+from services.router.store import compare_and_set
 from triptych.exchange import Exchange, ExchangeUnavailable, events_subject
 from triptych.v1.job_pb2 import JobEvent
 
@@ -36,14 +36,14 @@ class EventStore:
     async def append(self, event: JobEvent, after: int) -> int:
         """Store the event if the job's last one has revision `after` (0: none yet); returns its revision.
 
-        Raises durable.Conflict, StoreFull.
+        Raises compare_and_set.Conflict, StoreFull.
         """
         subject = events_subject(event.job_id)
-        return await durable.publish(self._exchange.jetstream, subject, event.SerializeToString(), last=after)
+        return await compare_and_set.publish(self._exchange.jetstream, subject, event.SerializeToString(), last=after)
 
     async def last(self, job_id: str) -> StoredEvent | None:
         """The job's newest event, asked of the stream's leader."""
-        with durable.translated(_STREAM):
+        with compare_and_set.translated(_STREAM):
             try:
                 message = await self._exchange.jetstream.get_msg(_STREAM, subject=events_subject(job_id))
             except nats.js.errors.NotFoundError:
@@ -62,14 +62,14 @@ class EventStore:
 
     async def purge(self, job_id: str) -> None:
         """Forget the log of a job that nobody was told of."""
-        with durable.translated(_STREAM):
+        with compare_and_set.translated(_STREAM):
             await self._exchange.jetstream.purge_stream(_STREAM, subject=events_subject(job_id))
 
     async def _read_batch(self, job_id: str, from_revision: int) -> list[StoredEvent]:
         """Up to `_BATCH` events in one round trip: a batched direct get, ended by a status message."""
         client = self._exchange.control
         request = {"batch": _BATCH, "seq": from_revision, "next_by_subj": events_subject(job_id)}
-        with durable.translated(_STREAM):
+        with compare_and_set.translated(_STREAM):
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox)
             try:

@@ -17,9 +17,9 @@ from nats.aio.client import Client
 from services.router.core.estimator import Serving
 from services.router.core.events import Event, WorkerLost, WorkerSeen
 from services.router.core.job import Stage, WorkerInfo
-from services.router.links import WorkerLinks
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
+from services.router.workers.links import WorkerLinks
 from triptych.tls import Stamp, TlsError
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 

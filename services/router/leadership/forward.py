@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import structlog
 
-from services.router.leadership import Leadership
+from services.router.leadership.lease import Leadership
 from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import Credentials, open_channel

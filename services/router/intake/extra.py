@@ -6,7 +6,7 @@ from math import isfinite
 
 from google.protobuf.struct_pb2 import Value
 
-from services.router.attachments import ATTACHMENT_INPUTS
+from services.router.intake.attachments import ATTACHMENT_INPUTS
 from triptych.errors import Violation
 from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.worker_pb2 import ModelProfile

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import structlog
 
-from services.router.archive import Archive
-from services.router.forward import Forward, Metadata, Own, Told, metadata_of
-from services.router.quotas import Quotas
+from services.router.access.quotas import Quotas
+from services.router.leadership.archive import Archive
+from services.router.leadership.forward import Forward, Metadata, Own, Told, metadata_of
 from services.router.server import Reads, RouterServer
 from triptych.errors import TriptychError
 from triptych.rpc.typing import Context

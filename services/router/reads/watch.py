@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from services.router.events import EventStore
+from services.router.access.principal import Principal
 from services.router.jobs import JobTable, LiveJob
-from services.router.previews import PreviewFeed
-from services.router.principal import Principal
-from services.router.store import JobStore
+from services.router.reads.previews import PreviewFeed
+from services.router.store.event_log import EventStore
+from services.router.store.records import JobStore
 from triptych.errors import Reason, TriptychError
 from triptych.v1.job_pb2 import Job, JobEvent, Preview
 

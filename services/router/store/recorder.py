@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from services.router.durable import Conflict
-from services.router.events import EventStore, StoredEvent
 from services.router.jobs import LiveJob
-from services.router.leadership import Deposed
-from services.router.store import JobStore
-from services.router.throttle import ProgressThrottle
+from services.router.leadership.lease import Deposed
+from services.router.store.compare_and_set import Conflict
+from services.router.store.event_log import EventStore, StoredEvent
+from services.router.store.records import JobStore
+from services.router.store.throttle import ProgressThrottle
 from triptych.endings import is_terminal
 from triptych.exchange import ExchangeError, ExchangeUnavailable, StoreFull
 from triptych.v1.job_pb2 import JobEvent, Progress

@@ -14,12 +14,12 @@ from services.router.config import RouterConfig
 from services.router.core.actions import StartTask
 from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed, TaskSaved
 from services.router.core.job import Stage, Task
-from services.router.failures import Blow, judge
-from services.router.fleet import Fleet, KnownWorker
 from services.router.jobs import LiveJob
-from services.router.leadership import Deposed
+from services.router.leadership.lease import Deposed
 from services.router.pricing import Pricing
-from services.router.recorder import Recorder, Recorders
+from services.router.store.recorder import Recorder, Recorders
+from services.router.workers.failures import Blow, judge
+from services.router.workers.fleet import Fleet, KnownWorker
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.exchange import ExchangeUnavailable

@@ -4,16 +4,16 @@ import asyncio
 
 import structlog
 
+from services.router.access.quotas import Quotas
 from services.router.core.events import JobAmendRequested
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
 from services.router.ids import check_request_id
-from services.router.intake import Intake, digest_of, refusal
+from services.router.intake.intake import Intake, digest_of, refusal
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import amended, stage_seconds
-from services.router.quotas import Quotas
-from services.router.recorder import Recorders
-from services.router.store import JobStore
+from services.router.store.recorder import Recorders
+from services.router.store.records import JobStore
 from triptych.catalog import Catalog
 from triptych.durations import seconds_of
 from triptych.errors import Reason, TriptychError, Violation, invalid

@@ -7,17 +7,17 @@ from typing import Any
 
 import nats.errors
 
+from services.router.access.principal import Principal
 from services.router.config import RouterConfig
-from services.router.downloads import Downloads
-from services.router.events import EventStore, StoredEvent
-from services.router.fold import apply
 from services.router.jobs import JobTable, LiveJob, job_request
-from services.router.listing import Listing
-from services.router.previews import PreviewFeed
 from services.router.pricing import stage_seconds
-from services.router.principal import Principal
-from services.router.store import JobKey, JobStore
-from services.router.watch import Watch
+from services.router.reads.downloads import Downloads
+from services.router.reads.listing import Listing
+from services.router.reads.previews import PreviewFeed
+from services.router.reads.watch import Watch
+from services.router.store.event_log import EventStore, StoredEvent
+from services.router.store.fold import apply
+from services.router.store.records import JobKey, JobStore
 from triptych.endings import is_over, is_terminal
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange, events_subject

@@ -12,7 +12,7 @@ from time import monotonic
 
 import structlog
 
-from services.router.principal import Principal, Scope
+from services.router.access.principal import Principal, Scope
 from triptych.config import ConfigError, load_toml
 from triptych.tokens import is_tenant, token_hash
 

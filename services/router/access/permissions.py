@@ -1,8 +1,8 @@
 """What each call of the router's contract asks of its caller. A call that is not in the table is for nobody."""
 
-from services.router.principal import EVERYONE, Principal, Scope, set_caller
-from services.router.quotas import Quotas
-from services.router.tokens import Tokens
+from services.router.access.principal import EVERYONE, Principal, Scope, set_caller
+from services.router.access.quotas import Quotas
+from services.router.access.tokens import Tokens
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.guard import Guard, bearer_token
 from triptych.rpc.typing import Context

@@ -11,24 +11,24 @@ import structlog
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from services.router.attendance import Attendance
+from services.router.access.principal import Principal
+from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
 from services.router.core.actions import Verdict
 from services.router.core.estimator import Estimate
 from services.router.core.events import JobSubmitted
 from services.router.core.job import JobRequest
 from services.router.driver import Driver
-from services.router.durable import Conflict
 from services.router.ids import check_request_id, new_job_id
+from services.router.intake.attendance import Attendance
+from services.router.intake.validation import check_deadline, complete_spec, too_large
 from services.router.jobs import JobTable, LiveJob, attachment_bytes, job_request
 from services.router.pricing import Pricing, estimate_message
-from services.router.principal import Principal
-from services.router.quotas import Quotas
-from services.router.recorder import Recorders
-from services.router.restore import Restore
-from services.router.room import Room
-from services.router.store import SCHEMA_VERSION, JobStore
-from services.router.validation import check_deadline, complete_spec, too_large
+from services.router.store.compare_and_set import Conflict
+from services.router.store.recorder import Recorders
+from services.router.store.records import SCHEMA_VERSION, JobStore
+from services.router.store.restore import Restore
+from services.router.store.room import Room
 from triptych.catalog import Catalog
 from triptych.durations import seconds_of
 from triptych.endings import is_over

@@ -2,16 +2,16 @@
 
 from time import monotonic
 
+from services.router.access.principal import Principal
 from services.router.core import actions
 from services.router.core.estimator import Estimate
 from services.router.core.scheduler import Scheduler
-from services.router.decisions import verdict_message
-from services.router.fleet import Fleet
+from services.router.intake.validation import side_multiple
 from services.router.jobs import JobTable
 from services.router.pricing import estimate_message
-from services.router.principal import Principal
+from services.router.reads.decisions import verdict_message
 from services.router.stages import TO_PROTO
-from services.router.validation import side_multiple
+from services.router.workers.fleet import Fleet
 from triptych.catalog import Catalog, CatalogModel
 from triptych.durations import duration_of
 from triptych.v1.job_pb2 import JobSpec

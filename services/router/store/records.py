@@ -9,7 +9,7 @@ from typing import NamedTuple
 import nats.js.errors
 from nats.js.kv import KeyValue
 
-from services.router import durable
+from services.router.store import compare_and_set
 from triptych.exchange import Exchange, ExchangeUnavailable
 from triptych.v1.job_pb2 import JobRecord, JobSpec
 
@@ -43,7 +43,7 @@ class JobStore:
     `request.<tenant>.<id>` (which job a request made). Who does not name a job's tenant does not find it: another
     tenant's job is looked for, and missed, exactly as one that never was. `estimates` is the estimator's
     (see `Estimates`).
-    Every method raises ExchangeUnavailable; every write durable.Conflict and StoreFull too.
+    Every method raises ExchangeUnavailable; every write compare_and_set.Conflict and StoreFull too.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -76,7 +76,7 @@ class JobStore:
         await self._remove(f"spec.{job_id}")
 
     async def claim(self, tenant: str, request_id: str, record: JobRecord, last: int = 0) -> None:
-        """Tie a request id to a job. Raises durable.Conflict if it is tied to one already."""
+        """Tie a request id to a job. Raises compare_and_set.Conflict if it is tied to one already."""
         claim = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=record.request_digest)
         claim.job.job_id = record.job.job_id
         await self._write(f"request.{tenant}.{request_id}", claim.SerializeToString(), last)
@@ -92,7 +92,7 @@ class JobStore:
         wanted = f"{_RECORD_SUBJECTS}{tenant}.{job_id}"
         while True:
             request = json.dumps({"subjects_filter": wanted, "offset": len(found)}).encode()
-            with durable.translated("jobs"):
+            with compare_and_set.translated("jobs"):
                 answer = await self._exchange.control.request(_STREAM_INFO, request, timeout=_ANSWER_S)
             info = json.loads(answer.data)
             if "error" in info:
@@ -117,12 +117,12 @@ class JobStore:
 
     async def _write(self, key: str, value: bytes, last: int) -> int:
         bucket = await self._bucket()
-        with durable.translated("jobs"):
+        with compare_and_set.translated("jobs"):
             return int(await (bucket.update(key, value, last=last) if last else bucket.create(key, value)))
 
     async def _read(self, key: str) -> KeyValue.Entry | None:
         bucket = await self._bucket()
-        with durable.translated("jobs"):
+        with compare_and_set.translated("jobs"):
             try:
                 return await bucket.get(key)
             except nats.js.errors.KeyNotFoundError:
@@ -130,7 +130,7 @@ class JobStore:
 
     async def _remove(self, key: str) -> None:
         bucket = await self._bucket()
-        with durable.translated("jobs"):
+        with compare_and_set.translated("jobs"):
             await bucket.delete(key)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
-from services.router.fleet import HEARTBEAT_SUBJECTS
+from services.router.workers.fleet import HEARTBEAT_SUBJECTS
 
 _MAX_WORKERS = 4096
 

@@ -4,15 +4,15 @@ import asyncio
 
 import structlog
 
-from services.router.attendance import Attendance
 from services.router.core.events import JobRestored
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
-from services.router.events import EventStore
+from services.router.intake.attendance import Attendance
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import stage_seconds
-from services.router.recorder import Recorders
-from services.router.store import JobStore, StoredRecord
+from services.router.store.event_log import EventStore
+from services.router.store.recorder import Recorders
+from services.router.store.records import JobStore, StoredRecord
 from triptych.endings import is_over
 from triptych.exchange import Exchange, ExchangeError
 from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import structlog
 
+from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
 from services.router.desk import Desk
-from services.router.leadership import Leadership
-from services.router.quotas import Quotas
-from services.router.roll import Roll
+from services.router.leadership.lease import Leadership
 from services.router.server import RouterServer
+from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange, ExchangeError
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from services.router.access.principal import Principal
 from services.router.ids import check_job_id
 from services.router.jobs import JobTable
-from services.router.principal import Principal
-from services.router.store import JobKey, JobStore
+from services.router.store.records import JobKey, JobStore
 from triptych.errors import TriptychError, Violation, invalid
 from triptych.v1.job_pb2 import Job, JobState
 

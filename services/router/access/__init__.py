@@ -1,0 +1,1 @@
+"""Who may make which call, and how much of the fleet each tenant may use."""

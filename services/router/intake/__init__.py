@@ -1,0 +1,1 @@
+"""The way in: what clients ask for, checked, priced, and accepted or refused."""

@@ -1,0 +1,1 @@
+"""One router leads; the others answer reads and send the rest on."""

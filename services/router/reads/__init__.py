@@ -1,0 +1,1 @@
+"""What clients may see: jobs, their events, previews and outputs, and the fleet."""

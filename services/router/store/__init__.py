@@ -1,0 +1,1 @@
+"""What is durable of jobs: their records and their logs in JetStream, written once and in order."""

@@ -1,0 +1,1 @@
+"""The workers: which there are, how they are called, and what their answers mean."""
