@@ -24,6 +24,7 @@ from services.router.store.event_log import EventStore
 from services.router.store.recorder import Recorders
 from services.router.store.records import JobStore
 from services.router.store.restore import Restore
+from services.router.store.retention import Retention
 from services.router.store.room import Room
 from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
@@ -63,7 +64,10 @@ class Desk:
         self._recorders = Recorders(events, records, epoch, leadership.confirm, self._end, give_up)
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up)
         self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
-        self._restore = Restore(exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance)
+        self._retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
+        self._restore = Restore(
+            exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, self._retention
+        )
         self._room = Room(exchange, config.store_high_water)
         self.intake = Intake(
             config,
@@ -85,6 +89,7 @@ class Desk:
         self._listening: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._estimates.restore()
@@ -94,6 +99,7 @@ class Desk:
         await self._room.look()
         self._saving = asyncio.create_task(self._estimates.run())
         self._looking = asyncio.create_task(self._room.run())
+        self._tidying = asyncio.create_task(self._retention.run())
         self._listening = asyncio.create_task(self._listen())
         return self
 
@@ -103,7 +109,7 @@ class Desk:
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
         self.driver.watch.close()
-        for task in (self._listening, self._saving, self._looking):
+        for task in (self._listening, self._saving, self._looking, self._tidying):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])

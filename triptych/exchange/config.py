@@ -49,11 +49,12 @@ class ExchangeConfig:
     leader_max_bytes: int = 1 * MIB
     preview_maps_max_bytes: int = 4 * MIB
 
+    # How long bundles are kept after the last job that names them is over; of no job: after they were made.
     conditioning_ttl_s: float = 6 * HOUR_S
-    # Shorter than its bundles' by the time a job may take between finding an entry and reading the bundle.
-    conditioning_index_ttl_s: float = 5 * HOUR_S
     latents_ttl_s: float = 1 * HOUR_S
     outputs_ttl_s: float = 24 * HOUR_S
+    # Shorter than its bundles' by the time a job may take between finding an entry and reading the bundle.
+    conditioning_index_ttl_s: float = 5 * HOUR_S
     events_ttl_s: float = 24 * HOUR_S
     jobs_ttl_s: float = 7 * 24 * HOUR_S
     # How long after its last word a router is taken to be gone, and another leads.

@@ -149,6 +149,10 @@ class Exchange:
         """Remove a bundle; one that is gone already is fine."""
         await Store.of(ref).purge(self._control, ref.bundle_id)
 
+    async def bundle_ids(self, store: str) -> set[str]:
+        """The ids of all bundles of a store, those included that a put has not finished."""
+        return await Store(store).bundle_ids(self._control)
+
     async def exists(self, ref: DataRef) -> bool:
         """Whether the bundle was committed and its manifest has not expired."""
         return await self._read_manifest(Store.of(ref), ref) is not None

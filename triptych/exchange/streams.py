@@ -1,6 +1,8 @@
 """The streams and key-value buckets of a suite: what they should be, and making them so.
 
-Every store refuses newcomers at its byte limit (`discard: new`) and never drops what it has accepted.
+Every store refuses newcomers at its byte limit (`discard: new`) and never drops what it has accepted. A bundle is kept
+for its store's TTL after the last job that names it is over, which only a router can tell: the streams themselves keep
+it for as long as there may be such a job.
 """
 
 import asyncio
@@ -46,9 +48,9 @@ def events_subject(job_id: str) -> str:
 def stream_specs(config: ExchangeConfig) -> tuple[StreamSpec, ...]:
     """All streams of a suite."""
     return (
-        _store("conditioning", config.conditioning_max_bytes, config.conditioning_ttl_s),
-        _store("latents", config.latents_max_bytes, config.latents_ttl_s),
-        _store("outputs", config.outputs_max_bytes, config.outputs_ttl_s),
+        _store("conditioning", config.conditioning_max_bytes, config.jobs_ttl_s + config.conditioning_ttl_s),
+        _store("latents", config.latents_max_bytes, config.jobs_ttl_s + config.latents_ttl_s),
+        _store("outputs", config.outputs_max_bytes, config.jobs_ttl_s + config.outputs_ttl_s),
         StreamSpec(EVENTS_STREAM, events_subject("*"), config.events_max_bytes, config.events_ttl_s, -1),
         _bucket("jobs", config.jobs_max_bytes, config.jobs_ttl_s),
         _bucket("conditioning", config.conditioning_index_max_bytes, config.conditioning_index_ttl_s),

@@ -13,6 +13,7 @@ from services.router.pricing import stage_seconds
 from services.router.store.event_log import EventStore
 from services.router.store.recorder import Recorders
 from services.router.store.records import JobStore, StoredRecord
+from services.router.store.retention import Retention
 from triptych.endings import is_over
 from triptych.exchange import Exchange, ExchangeError
 from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState
@@ -36,8 +37,10 @@ class Restore:
         recorders: Recorders,
         driver: Driver,
         attendance: Attendance,
+        retention: Retention,
     ) -> None:
         self._attendance = attendance
+        self._retention = retention
         self._taking = asyncio.Lock()
         self._exchange = exchange
         self._events = events
@@ -51,7 +54,9 @@ class Restore:
         count = 0
         oldest_first = sorted(await self._records.keys())
         async for stored in self._records.read_all(oldest_first):
-            if not is_over(stored.record.job):
+            if is_over(stored.record.job):
+                self._retention.note_end(stored.record)
+            else:
                 await self.take_up(stored)
                 count += 1
         log.info("jobs_restored", count=count, stored_count=len(oldest_first))
