@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from services.router import tries
 from services.router.config import RouterConfig
 from services.router.core.actions import (
     Action,
@@ -21,7 +22,7 @@ from services.router.core.actions import (
     StopTask,
 )
 from services.router.core.config import SchedulerConfig
-from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, Ticked
+from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, TaskSaved, Ticked
 from services.router.core.scheduler import Scheduler
 from services.router.jobs import JobTable, LiveJob
 from services.router.pricing import Pricing
@@ -33,6 +34,7 @@ from services.router.workers.calls import StageCalls
 from services.router.workers.fleet import Fleet
 from services.router.workers.links import WorkerLinks
 from triptych.errors import Reason, TriptychError, from_status, to_status
+from triptych.v1 import job_pb2
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 
 log = structlog.get_logger()
@@ -83,8 +85,11 @@ class Driver:
         self._handling = True
         try:
             while self._events:
-                for action in self.scheduler.handle(self._events.popleft(), time.time()):
+                next_event = self._events.popleft()
+                for action in self.scheduler.handle(next_event, time.time()):
                     self._perform(action)
+                if isinstance(next_event, TaskSaved):
+                    self._acquit(next_event.task.job_id)
         finally:
             self._handling = False
         self._set_timer()
@@ -145,8 +150,19 @@ class Driver:
         job = self._jobs.get(action.job_id)
         if job is not None:
             log.info("job_requeued", job_id=action.job_id, stage=action.stage.value, reason=action.reason)
-            requeued = JobRequeued(reason=action.reason, stage=TO_PROTO[action.stage])
+            requeued = JobRequeued(reason=action.reason, stage=TO_PROTO[action.stage], tries=self._tries(job.job_id))
             self._recorders.of(job).write(JobEvent(attempt=action.attempt, requeued=requeued))
+
+    def _acquit(self, job_id: str) -> None:
+        """The job got further: what was tried in vain before may count no more."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.record.tries:
+            del job.record.tries[:]
+            job.record.tries.extend(self._tries(job_id))
+            self._recorders.of(job).save()
+
+    def _tries(self, job_id: str) -> list[job_pb2.Tries]:
+        return [tries.to_message(each) for each in self.scheduler.tries(job_id)]
 
     def _finish(self, action: FinishJob) -> None:
         job = self._jobs.get(action.job_id)

@@ -69,6 +69,9 @@ class LiveJob:
         if stored.event.HasField("amended"):
             self.record.amendments.append(stored.event.amended)
             del self.record.amendments[:-_KEPT_AMENDMENTS]
+        if stored.event.HasField("requeued"):
+            del self.record.tries[:]
+            self.record.tries.extend(stored.event.requeued.tries)
         if self.preview is not None and self.record.job.state != JobState.JOB_STATE_RUNNING:
             self.preview = None
         self.log_revision = stored.revision

@@ -18,7 +18,7 @@ from services.router.core.events import (
     WorkerLost,
     WorkerSeen,
 )
-from services.router.core.job import Stage, Task
+from services.router.core.job import Stage, Task, Tries
 from tests.scenarios.story import Story, decode, denoise, encode, start
 from tests.scenarios.virtual_clock import request, worker
 
@@ -102,6 +102,25 @@ def test_three_deaths_under_a_job_end_it() -> None:
     assert isinstance(finish, FinishJob)
     assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
     assert "worker n was lost" in finish.blame
+
+
+def test_deaths_count_on_in_the_next_scheduler() -> None:
+    """So do setbacks, and a suspect runs alone there too, until it gets further than it ever was."""
+    story = denoising("a")
+    story.tell(1.0, TaskSaved(denoise("a"), 0, 3))
+    for death in (1, 2):
+        story.at(float(death), WorkerLost("n"), RequeueJob("a", death, "WORKER_LOST"))
+        story.at(float(death), WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+    tries = story.scheduler.tries("a")
+    assert tries == (Tries(denoise("a"), 2, 0, suspect=True),)
+    known = JobRestored(request("a", 4.0), 17.0, "all", 3, frozenset({encode("a")}), tries=tries, saved=(0, 3))
+    for further in (False, True):
+        story = Story(CONFIG, *TRIO)
+        story.at(3.0, known, start(denoise("a"), "n"))
+        story.at(3.0, TaskSaved(denoise("a"), 0, 3 + further))
+        assert story.scheduler.tries("a") == (() if further else tries)
+        (action,) = story.tell(4.0, WorkerLost("n"))
+        assert isinstance(action, RequeueJob if further else FinishJob)
 
 
 def test_a_job_that_gets_further_survives_any_number_of_deaths() -> None:

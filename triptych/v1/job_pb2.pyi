@@ -776,22 +776,65 @@ class JobRequeued(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    TRIES_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     stage: Global___Stage.ValueType
     """What waits to be run again; unset: all of it."""
+    @_builtins.property
+    def tries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tries]:
+        """All that was tried of the job in vain so far."""
+
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         stage: Global___Stage.ValueType = ...,
+        tries: _abc.Iterable[Global___Tries] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stage", b"stage", "tries", b"tries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobRequeued: _TypeAlias = JobRequeued  # noqa: Y015
+
+@_typing.final
+class Tries(_message.Message):
+    """How often one of a job's calls was made in vain; a denoise: since its furthest checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
+    FAILURE_COUNT_FIELD_NUMBER: _builtins.int
+    SETBACK_COUNT_FIELD_NUMBER: _builtins.int
+    SUSPECT_FIELD_NUMBER: _builtins.int
+    stage: Global___Stage.ValueType
+    output_index: _builtins.int
+    """Of a decode."""
+    failure_count: _builtins.int
+    """Held against the job: it fails after a few (`max_attempts`). The deaths of workers while it had the device are."""
+    setback_count: _builtins.int
+    """Not held against it: the worker drained, or was full."""
+    suspect: _builtins.bool
+    """A worker died under it: it runs alone."""
+    def __init__(
+        self,
+        *,
+        stage: Global___Stage.ValueType = ...,
+        output_index: _builtins.int = ...,
+        failure_count: _builtins.int = ...,
+        setback_count: _builtins.int = ...,
+        suspect: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_count", b"failure_count", "output_index", b"output_index", "setback_count", b"setback_count", "stage", b"stage", "suspect", b"suspect"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tries: _TypeAlias = Tries  # noqa: Y015
 
 @_typing.final
 class JobRestartOnly(_message.Message):
@@ -1041,6 +1084,7 @@ class JobRecord(_message.Message):
     REFINED_LATENTS_FIELD_NUMBER: _builtins.int
     REFINED_STEP_COUNT_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
+    TRIES_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     request_id: _builtins.str
     request_digest: _builtins.bytes
@@ -1068,6 +1112,10 @@ class JobRecord(_message.Message):
     def refined_latents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latents]:
         """Of a job that refines another: what it goes on from, and how many steps that has run."""
 
+    @_builtins.property
+    def tries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tries]:
+        """What was tried of it in vain so far: the next router goes on counting."""
+
     def __init__(
         self,
         *,
@@ -1083,10 +1131,11 @@ class JobRecord(_message.Message):
         refined_latents: _abc.Iterable[Global___Latents] | None = ...,
         refined_step_count: _builtins.int = ...,
         streamed: _builtins.bool = ...,
+        tries: _abc.Iterable[Global___Tries] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version", "streamed", b"streamed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version", "streamed", b"streamed", "tries", b"tries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

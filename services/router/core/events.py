@@ -8,7 +8,7 @@ is ignored.
 from dataclasses import dataclass
 
 from services.router.core.config import SchedulerConfig
-from services.router.core.job import JobRequest, Task, WorkerInfo
+from services.router.core.job import JobRequest, Task, Tries, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class JobRestored:
 
     `attempt` is how often its denoise was started. `finished` are the tasks whose results are known to be still on the
     exchange (a denoise: the latents of every output), `latents` the outputs whose latents are while the denoise is not
-    finished. Ignored if the job is known.
+    finished, `tries` what was tried in vain before, `saved` the furthest point (output, step) that its denoise could go
+    on from. Ignored if the job is known.
     """
 
     request: JobRequest
@@ -34,6 +35,8 @@ class JobRestored:
     attempt: int
     finished: frozenset[Task]
     latents: frozenset[int] = frozenset()
+    tries: tuple[Tries, ...] = ()
+    saved: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a task was tried in vain: held against the job or not; and whether a worker died under it."""
+
+    task: Task
+    failures: int
+    setbacks: int
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker as its heartbeat describes it. `slots` is how many tasks it takes at once; resident models are hot.
 

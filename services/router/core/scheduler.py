@@ -24,7 +24,7 @@ from services.router.core.events import (
 )
 from services.router.core.fleet import Fleet
 from services.router.core.invariants import check
-from services.router.core.job import JobRequest, Stage, Task
+from services.router.core.job import JobRequest, Stage, Task, Tries
 from services.router.core.moves import Moves
 from services.router.core.policy import POLICIES, pools_in_force
 from services.router.core.progress import Progress
@@ -81,6 +81,11 @@ class Scheduler:
     def job(self, job_id: str) -> JobView | None:
         """A job that is not over, None if unknown or over."""
         return self._views.job(job_id)
+
+    def tries(self, job_id: str) -> tuple[Tries, ...]:
+        """What was tried in vain of a job that is not over: for `JobRestored`, should this scheduler be lost."""
+        job = self._book.jobs.get(job_id)
+        return tuple(tries for record in job.tasks if (tries := record.tries)) if job else ()
 
     def pools(self) -> tuple[PoolView, ...]:
         """The pools, in the order of the configuration."""
@@ -142,10 +147,14 @@ class Scheduler:
         """Find the job's place under a configuration that it was not accepted under."""
         pool = self._admission.pool_named(job.pool) or self._admission.pool_of(job.request)
         job.pool, job.is_long = pool.name, is_long(job.request, pool)
-        for record in job.tasks:  # what it was allowed then is no reason to end it now
-            record.failures = min(record.failures, self.config.max_attempts - 1)
-            record.setbacks = min(record.setbacks, self.config.max_setbacks)
+        for record in job.tasks:
+            self._bound(record)
         job.reruns = min(job.reruns, self.config.max_reruns)
+
+    def _bound(self, record: TaskRecord) -> None:
+        """What it was allowed under another configuration is no reason to end it now."""
+        record.failures = min(record.failures, self.config.max_attempts - 1)
+        record.setbacks = min(record.setbacks, self.config.max_setbacks)
 
     def _report(
         self,
@@ -216,6 +225,12 @@ class Scheduler:
         outputs = frozenset(range(request.output_count))
         job.latents |= outputs if Stage.DENOISE in finished else outputs & event.latents
         decoded = frozenset(task.output_index for task in event.finished if task.stage is Stage.DECODE)
+        for tries in event.tries:
+            record = job.task(tries.task)
+            if record is not None:
+                record.failures, record.setbacks, record.suspect = tries.failures, tries.setbacks, tries.suspect
+                self._bound(record)
+        job.denoise.saved = event.saved
         self._progress.restore(job, finished, decoded)
         self._book.add(job)
         return self._progress.end(job, "succeeded") if job.complete else []

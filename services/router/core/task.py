@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from services.router.core.job import Task
+from services.router.core.job import Task, Tries
 
 Key = tuple[float, str, int]
 """Place in a queue, lower first: rank, job id, output index."""
@@ -74,6 +74,13 @@ class TaskRecord:
     def unrun_s(self) -> float:
         """Estimated seconds still to run, ≥ 0."""
         return 0.0 if self.state is TaskState.DONE else self.seconds * self.share * (1.0 - self.fraction)
+
+    @property
+    def tries(self) -> Tries | None:
+        """What was tried in vain; None if nothing was."""
+        if not (self.failures or self.setbacks or self.suspect):
+            return None
+        return Tries(self.task, self.failures, self.setbacks, self.suspect)
 
     @property
     def patience_s(self) -> float:

@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from services.router import tries
 from services.router.core.events import JobRestored
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
@@ -83,7 +84,7 @@ class Restore:
             queued = JobQueued(estimate=job.job.estimate, pool=job.job.pool, rank=job.job.rank)
             recorder.write(JobEvent(queued=queued))
         if job.job.state == JobState.JOB_STATE_RUNNING or job.job.stage != StageMessage.STAGE_UNSPECIFIED:
-            recorder.write(JobEvent(requeued=JobRequeued(reason=REASON)))
+            recorder.write(JobEvent(requeued=JobRequeued(reason=REASON, tries=job.record.tries)))
         self._driver.handle(await self._restored(job))
         if job.record.streamed:
             self._attendance.miss(job.job_id)
@@ -122,6 +123,8 @@ class Restore:
             attempt=job.job.attempt,
             finished=frozenset(finished),
             latents=frozenset(latents),
+            tries=tuple(tries.from_message(job.job_id, each) for each in job.record.tries),
+            saved=(job.record.checkpoint.output_index, job.record.checkpoint.step),
         )
 
     async def _exists(self, ref: DataRef) -> bool:

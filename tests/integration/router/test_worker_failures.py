@@ -13,7 +13,7 @@ from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, Violation, from_status, invalid
 from triptych.exchange import Exchange
 from triptych.exchange.store import STREAMS
-from triptych.v1.job_pb2 import JOB_STATE_FAILED, Job
+from triptych.v1.job_pb2 import JOB_STATE_FAILED, STAGE_DENOISE, Job
 from triptych.v1.tensor_pb2 import DataRef
 
 FAST_RETRY = replace(CONFIG, scheduler=replace(CONFIG.scheduler, backoff_s=0.01))
@@ -86,6 +86,28 @@ async def test_a_job_that_kills_its_workers_fails_in_the_end(bench: Bench) -> No
             await peer.gate.open(1)
             await bench.add(peer)
     assert (await failed(bench, job)).reason is Reason.TOO_MANY_ATTEMPTS
+
+
+async def test_deaths_count_on_when_the_router_dies_too(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    for attempt in range(3):
+        victim = bench.denoisers[-1]
+        await victim.gate.reached(2)
+        await victim.die()
+        if attempt < 2:
+            async for event in bench.watch(job.job_id):
+                if any(each.failure_count == attempt + 1 for each in event.requeued.tries):
+                    break
+            await bench.stop_router()
+            peer = DenoiserPeer(bench.exchange, f"next-{attempt}")
+            await peer.gate.open(1)
+            bench.denoisers[-1].beating = False
+            await bench.start_router()
+            await bench.add(peer)
+    assert (await failed(bench, job)).reason is Reason.TOO_MANY_ATTEMPTS
+    [last] = [event for event in await bench.events(job.job_id) if event.requeued.tries][-1:]
+    assert [(each.stage, each.failure_count) for each in last.requeued.tries] == [(STAGE_DENOISE, 2)]
 
 
 async def test_conditioning_that_is_gone_is_made_again(bench: Bench) -> None:
