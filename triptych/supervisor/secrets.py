@@ -4,7 +4,7 @@
 
 | file | what it is |
 |---|---|
-| `nats/nats.conf` | the NATS server's configuration, with a user and a password for each role |
+| `nats/nats.conf` | the NATS server's configuration, with an account and a password for each role |
 | `ROLE/nats.password` | the role's password there |
 | `ROLE/worker.token` | what the router sends with each call to a worker |
 | `router/tokens.toml` | who may call the router: `triptych token new --file` adds to it |

@@ -13,6 +13,7 @@ from tests.natsd import NatsServer
 from triptych.exchange import Entry, Exchange, ExchangeConfig, ExchangeUnavailable
 from triptych.exchange.accounts import ROLES, permissions
 from triptych.exchange.connection import inbox_prefix
+from triptych.exchange.store import STREAMS
 from triptych.supervisor.secrets import Secrets
 from triptych.tls import TlsFiles
 
@@ -176,6 +177,46 @@ async def test_nobody_does_anothers_work(guarded: Guarded, router: Exchange) -> 
     checks += [cell(role, subject, role in who, "subscribe") for subject, who in SUBSCRIBES.items() for role in ROLES]
     for start in range(0, len(checks), 16):
         await asyncio.gather(*checks[start : start + 16])
+
+
+FOREIGN = ("$KV.jobs.job.acme.forged", "$KV.leader.forged", "triptych.events.forged", "$JS.API.STREAM.PURGE.KV_leader")
+OWN_STORES = {"encoder": "conditioning", "denoiser": "latents", "decoder": "outputs"}
+
+
+@pytest.mark.parametrize("role", WORKERS)
+async def test_an_answer_comes_to_nobody_else(guarded: Guarded, router: Exchange, role: str) -> None:
+    """A question names where its answer goes; answers would be stored, or acted on, in streams of others."""
+    others = [store for each, store in OWN_STORES.items() if each != role]
+    targets = [*FOREIGN, *(f"tt.{store}.forged" for store in others)]
+    kept = f"tt.{OWN_STORES[role]}.kept"
+    await (await router.bucket("leader")).put("kept", b"")
+    before = await stored(router)
+    client = await nats.connect(
+        guarded.server.url,
+        user=role,
+        password=guarded.secrets.password(role).read_text().strip(),
+        inbox_prefix=inbox_prefix(role),
+    )
+    reached = await router.control.subscribe("triptych.events.forged")
+    for target in targets:
+        await client.publish(kept, b"{}", reply=target)
+        await client.publish(kept, b"{}", headers={"Nats-Trace-Dest": target})
+        for subject in permissions(role).asks:
+            await client.publish(subject.replace(">", "kept"), b"{}", reply=target)
+    # What came before it is done when this is answered.
+    await client.request("$JS.API.STREAM.INFO.KV_leader", timeout=5)
+    await client.close()
+    after = await stored(router)
+    own = {STREAMS[OWN_STORES[role]], *(f"KV_{name}" for name in ("conditioning", "preview_maps"))}
+    assert {name: count for name, count in after.items() if name not in own} == {
+        name: count for name, count in before.items() if name not in own
+    }
+    assert reached.pending_msgs == 0
+
+
+async def stored(router: Exchange) -> dict[str, int]:
+    """Messages in each stream."""
+    return {each.config.name: each.state.messages for each in await router.jetstream.streams_info()}
 
 
 async def test_who_has_no_password_is_told_so(guarded: Guarded, tmp_path: Path) -> None:
