@@ -22,6 +22,7 @@ from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
 from triptych.exchange import Bundle, Entry
+from triptych.rpc.at_work import say_at_work
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
@@ -61,6 +62,7 @@ class DecoderServer(DecoderServiceServicer):
             check_spec(request.spec)
             check_refs(conditioning=request.conditioning, latents=request.latents)
             model = self._models.get(request.spec.model)
+            await say_at_work(context)
             try:
                 return await self._decode(model, request)
             except Exception as error:

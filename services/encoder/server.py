@@ -11,6 +11,7 @@ from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
+from triptych.rpc.at_work import say_at_work
 from triptych.rpc.typing import Context
 from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse, StageCall
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
@@ -51,6 +52,7 @@ class EncoderServer(EncoderServiceServicer):
         with self._host.calls.admit(request.call):
             check_spec(request.spec)
             model = self._models.get(request.spec.model)
+            await say_at_work(context)
             try:
                 rank = (request.call.rank, request.call.job_id)
                 encoded = await self._encoder.encode(model, request.spec, rank, self._owner(request.call))

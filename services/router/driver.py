@@ -64,7 +64,7 @@ class Driver:
         self.fleet = Fleet(
             config.worker_timeout_s,
             self.handle,
-            self._drop_worker,
+            lambda worker_id: self.calls.drop_worker(worker_id),
             pricing.learn,
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
@@ -177,9 +177,6 @@ class Driver:
             case _:
                 event = JobEvent(failed=JobFailed(error=to_status(_failure(job, action))))
         self._recorders.of(job).write(event)
-
-    def _drop_worker(self, worker_id: str) -> None:
-        self.calls.drop_worker(worker_id)
 
     def _set_timer(self) -> None:
         """Come back when the scheduler has something to release."""

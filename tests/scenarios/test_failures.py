@@ -123,6 +123,21 @@ def test_deaths_count_on_in_the_next_scheduler() -> None:
         assert isinstance(action, RequeueJob if further else FinishJob)
 
 
+def test_a_death_before_the_task_had_reached_the_worker_is_not_the_jobs() -> None:
+    config = SchedulerConfig(pools=CONFIG.pools, max_attempts=1)
+    story = Story(config, TRIO[0], worker("n", Stage.DENOISE, slots=2), TRIO[2])
+    for job_id in ("a", "b"):
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    [running] = [view.running for view in story.scheduler.workers() if view.worker_id == "n"]
+    first, *others = running
+    unbegun = WorkerLost("n", frozenset({first}))
+    actions = story.tell(1.0, unbegun)
+    assert RequeueJob(first.job_id, 1, "WORKER_LOST") in actions
+    # Who was behind it had the device.
+    assert [each.job_id for each in actions if isinstance(each, FinishJob)] == [task.job_id for task in others]
+
+
 def test_a_job_that_gets_further_survives_any_number_of_deaths() -> None:
     story = denoising("a")
     for death in range(1, 20):

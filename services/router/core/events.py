@@ -65,9 +65,13 @@ class WorkerSeen:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker has gone, and the driver has given up its calls to it: what it ran is run again."""
+    """A worker has gone, and the driver has given up its calls to it: what it ran is run again.
+
+    `unbegun`: tasks that had not reached it. Its death is none of theirs.
+    """
 
     worker_id: str
+    unbegun: frozenset[Task] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """The workers, who of them may run what, and what each has been given."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TypeVar
 
 from services.router.core.cohort import Cohort, Kind
 from services.router.core.config import PoolConfig
-from services.router.core.job import STAGES, Stage, WorkerInfo
+from services.router.core.job import STAGES, Stage, Task, WorkerInfo
 from services.router.core.pools import reserve
 from services.router.core.task import NOWHERE, Key, TaskRecord
 from services.router.core.worker import WorkerRecord
@@ -58,8 +58,8 @@ class Fleet:
         if info.stage is Stage.DENOISE:
             self._keep_company(worker, worker.joinable)
 
-    def lose(self, worker_id: str) -> list[tuple[TaskRecord, bool]]:
-        """Forget a worker; returns what it ran, and of each whether it had the device: the first in order."""
+    def lose(self, worker_id: str, unbegun: Set[Task] = frozenset()) -> list[tuple[TaskRecord, bool]]:
+        """Forget a worker; returns what it ran, and of each whether it had the device: the first begun, in order."""
         worker = self.workers.pop(worker_id, None)
         if worker is None:
             return []
@@ -69,7 +69,7 @@ class Fleet:
         if worker.info.stage is Stage.DENOISE:
             self._reserve()
         records = list(worker.running.values())
-        first = min((record.order for record in records), default=NOWHERE)
+        first = min((record.order for record in records if record.task not in unbegun), default=NOWHERE)
         lost = [(record, record.order == first) for record in records]
         for record in records:
             record.worker_id, record.order, record.lent = "", NOWHERE, False

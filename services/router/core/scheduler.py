@@ -122,8 +122,8 @@ class Scheduler:
             case WorkerSeen(worker):
                 self._fleet.see(worker)
                 return []
-            case WorkerLost(worker_id):
-                return self._lose_worker(worker_id)
+            case WorkerLost():
+                return self._lose_worker(event)
             case ConfigReloaded(config):
                 self._reload(config)
                 return []
@@ -235,12 +235,17 @@ class Scheduler:
         self._book.add(job)
         return self._progress.end(job, "succeeded") if job.complete else []
 
-    def _lose_worker(self, worker_id: str) -> list[Action]:
+    def _lose_worker(self, event: WorkerLost) -> list[Action]:
         actions: list[Action] = []
-        for record, at_fault in self._fleet.lose(worker_id):
+        for record, at_fault in self._fleet.lose(event.worker_id, event.unbegun):
             job = self._book.jobs.get(record.task.job_id)
-            if job is not None:  # an earlier task of this worker may have ended the job
-                actions += self._progress.lose_worker(job, record, worker_id, self._now, at_fault=at_fault)
+            if job is None:  # an earlier task of this worker may have ended the job
+                continue
+            if record.task in event.unbegun:
+                unreached = TaskFailed(record.task, "WORKER_LOST", event.worker_id, retryable=True, counts=False)
+                actions += self._progress.fail(job, record, unreached, self._now)
+            else:
+                actions += self._progress.lose_worker(job, record, event.worker_id, self._now, at_fault=at_fault)
         return actions
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -23,6 +23,7 @@ from services.router.workers.fleet import Fleet, KnownWorker
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.exchange import ExchangeUnavailable
+from triptych.rpc.at_work import is_at_work
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
@@ -34,6 +35,8 @@ from triptych.v1.job_pb2 import Amendment, JobEncoded, JobEvent, StageStarted
 
 log = structlog.get_logger()
 
+_Response = TypeVar("_Response")
+
 _AMEND_TIMEOUT_S = 5.0
 # The call may be on its way to the worker still.
 _AMEND_RETRY_S = (0.05, 0.2, 0.5, 1.0)
@@ -41,7 +44,7 @@ _AMEND_RETRY_S = (0.05, 0.2, 0.5, 1.0)
 
 @dataclass(eq=False)
 class Call:
-    """One call under way. `begun`: the worker has answered something, so that its work is lost if it dies."""
+    """One call under way. `begun`: the worker has said that it is at work, which is lost if it dies."""
 
     job: LiveJob
     start: StartTask
@@ -166,11 +169,12 @@ class StageCalls:
             # It is stopped with the others; the next router has its last checkpoint.
             call.log.info("denoise_not_handed_back", message=from_rpc_error(error).message)
 
-    def drop_worker(self, worker_id: str) -> None:
-        """Give up every call to a worker that is gone."""
-        for call in list(self._calls.values()):
-            if call.worker.worker_id == worker_id:
-                self.stop(call.task)
+    def drop_worker(self, worker_id: str) -> frozenset[Task]:
+        """Give up every call to a worker that is gone; returns the tasks of those that had not reached it."""
+        dropped = [call for call in self._calls.values() if call.worker.worker_id == worker_id]
+        for call in dropped:
+            self.stop(call.task)
+        return frozenset(call.task for call in dropped if not call.begun)
 
     def stop_all(self) -> None:
         for task in list(self._calls):
@@ -210,7 +214,7 @@ class StageCalls:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_ENCODE))
         stub = EncoderServiceStub(call.worker.channel)
         request = EncodeRequest(call=self._stage_call(call), spec=call.job.stage_spec)
-        response = await stub.Encode(request, timeout=self._config.encode_timeout_s)
+        response = await _answer(call, stub.Encode(request, timeout=self._config.encode_timeout_s))
         record, spent_s = call.job.record, seconds_of(response.device_time)
         del record.conditioning[:]
         record.conditioning.extend(response.conditioning)
@@ -282,7 +286,7 @@ class StageCalls:
             conditioning=call.job.record.conditioning,
         )
         stub = DecoderServiceStub(call.worker.channel)
-        response = await stub.Decode(request, timeout=self._config.decode_timeout_s)
+        response = await _answer(call, stub.Decode(request, timeout=self._config.decode_timeout_s))
         spent_s = seconds_of(response.device_time)
         _add(call.job.job.decode_time, spent_s)
         call.recorder.write(call.event(output=response.output))
@@ -325,6 +329,12 @@ class StageCalls:
             rank=start.rank,
             tenant=call.job.tenant,
         )
+
+
+async def _answer(call: Call, rpc: "grpc.aio.UnaryUnaryCall[Any, _Response]") -> _Response:
+    """What the worker answers; that it is at work shows before."""
+    call.begun = is_at_work(await rpc.initial_metadata())
+    return await rpc
 
 
 def _part_done(call: Call, fraction: float) -> float:

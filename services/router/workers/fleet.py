@@ -16,7 +16,7 @@ from nats.aio.client import Client
 
 from services.router.core.estimator import Serving
 from services.router.core.events import Event, WorkerLost, WorkerSeen
-from services.router.core.job import Stage, WorkerInfo
+from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from services.router.workers.links import WorkerLinks
@@ -72,15 +72,16 @@ class KnownWorker:
 class Fleet:
     """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone.
 
-    `on_lost` is called before that report, so that calls to the worker are given up first, `on_profile` when a worker
-    tells something new of a model, and `on_models` when it tells something new of how it serves its models.
+    `on_lost` is called before that report: it gives up the calls to the worker, and tells which of their tasks had not
+    reached it. `on_profile` is called when a worker tells something new of a model, `on_models` when it tells something
+    new of how it serves its models.
     """
 
     def __init__(
         self,
         timeout_s: float,
         report: Callable[[Event], None],
-        on_lost: Callable[[str], None],
+        on_lost: Callable[[str], frozenset[Task]],
         on_profile: Callable[[ModelProfile], None],
         on_models: Callable[[WorkerHeartbeat], None] = lambda _: None,
         links: WorkerLinks | None = None,
@@ -189,9 +190,9 @@ class Fleet:
         if known is None:
             return
         log.warning("worker_lost", worker=worker_id, why=why)
-        self._on_lost(worker_id)
+        unbegun = self._on_lost(worker_id)
         _keep(self._closing, known.channel.close())
-        self._report(WorkerLost(worker_id))
+        self._report(WorkerLost(worker_id, unbegun))
 
     async def answers(self, worker_id: str) -> bool:
         """Whether a worker whose call failed can still be reached: asks its health over a connection of its own."""

@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Entry, Exchange, TensorData
 from triptych.rpc import RpcServer
+from triptych.rpc.at_work import say_at_work
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
@@ -224,6 +225,7 @@ class EncoderPeer(Peer, EncoderServiceServicer):
 
     async def Encode(self, request: EncodeRequest, context: Context) -> EncodeResponse:
         self._take(request)
+        await say_at_work(context)
         try:
             await self.gate.pass_through()
         except asyncio.CancelledError:
@@ -324,6 +326,7 @@ class DecoderPeer(Peer, DecoderServiceServicer):
 
     async def Decode(self, request: DecodeRequest, context: Context) -> DecodeResponse:
         self._take(request)
+        await say_at_work(context)
         try:
             await self.gate.pass_through()
         except asyncio.CancelledError:

@@ -110,6 +110,28 @@ async def test_deaths_count_on_when_the_router_dies_too(bench: Bench) -> None:
     assert [(each.stage, each.failure_count) for each in last.requeued.tries] == [(STAGE_DENOISE, 2)]
 
 
+@pytest.mark.parametrize("stage", ["encoder", "denoiser", "decoder"])
+async def test_a_worker_that_was_dead_before_the_call_costs_no_try(bench: Bench, stage: str) -> None:
+    bench.reconfigure(replace(FAST_RETRY, scheduler=replace(FAST_RETRY.scheduler, max_attempts=1)))
+    dead = getattr(bench, stage)
+    await dead.die()
+    job = await bench.submit()
+    await bench.until(job.job_id, "requeued")
+    await bench.add(type(dead)(bench.exchange, f"{stage}-1"))
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+
+
+@pytest.mark.parametrize("stage", ["encoder", "decoder"])
+async def test_a_worker_that_dies_at_work_costs_one(bench: Bench, stage: str) -> None:
+    bench.reconfigure(replace(FAST_RETRY, scheduler=replace(FAST_RETRY.scheduler, max_attempts=1)))
+    peer = getattr(bench, stage)
+    peer.gate.close()
+    job = await bench.submit()
+    await peer.gate.reached()
+    await peer.die()
+    assert (await failed(bench, job)).reason is Reason.TOO_MANY_ATTEMPTS
+
+
 async def test_conditioning_that_is_gone_is_made_again(bench: Bench) -> None:
     bench.denoiser.errors.append(TriptychError(Reason.CONDITIONING_GONE, "gone"))
     job = await bench.submit()

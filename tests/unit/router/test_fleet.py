@@ -61,7 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 async def listening(clock: Clock) -> AsyncIterator[tuple[Fleet, "asyncio.Queue[Event]"]]:
     """A fleet of one worker that has just been heard, and what the fleet reports from then on."""
     reports: asyncio.Queue[Event] = asyncio.Queue()
-    fleet = Fleet(TIMEOUT_S, reports.put_nowait, lambda _: None, lambda _: None)
+    fleet = Fleet(TIMEOUT_S, reports.put_nowait, lambda _: frozenset(), lambda _: None)
     client: Any = SilentClient()
     running = asyncio.create_task(fleet.run(client))
     await client.subscribed.wait()
