@@ -53,7 +53,7 @@ bench: setup ## run every benchmark and print JSON
 bench-mixed: setup ## short and long jobs under two policies, a quarter of an hour; print JSON
 	$(BIN)/python -m bench.mixed_load --json
 
-chaos: setup ## 20 min of killed, frozen and drained processes under load: nothing accepted is lost (docs/testing.md)
+chaos: setup ## 20 min of killed, frozen and drained processes, leaders too: nothing accepted is lost (docs/testing.md)
 	$(BIN)/python -m bench.chaos --json
 
 netfaults: setup ## 10 min of cut, slow and lossy links between hosts of their own (root)

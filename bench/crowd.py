@@ -8,11 +8,9 @@ cancelled or done. Exits with 1 if something is not so.
     python -m bench.crowd --json
 """
 
-import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
+from bench.trial import program
 from bench.trial.customer import SHED
+from bench.trial.program import option
 from bench.trial.scene import suite_config
 from bench.trial.trial import tell
 from triptych.client import Client
@@ -37,9 +37,9 @@ PER_CLIENT = 20
 class Options:
     """`watched_jobs` of `watched_steps` steps are watched; each submitter hands in `jobs` jobs."""
 
-    watchers: int = 1000
-    submitters: int = 200
-    jobs: int = 5
+    watchers: int = option(1000, "in a process of their own")
+    submitters: int = option(200, "at once")
+    jobs: int = option(5, "of each submitter")
     model: str = "sdxl"
     watched_jobs: int = 20
     watched_steps: int = 900
@@ -139,20 +139,5 @@ async def run(folder: Path, options: Options) -> dict[str, object]:
         return await crowd(suite.address, options)
 
 
-def main() -> None:
-    defaults = Options()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--watchers", type=int, default=defaults.watchers)
-    parser.add_argument("--submitters", type=int, default=defaults.submitters)
-    parser.add_argument("--jobs", type=int, default=defaults.jobs, help="of each submitter")
-    settings = vars(parser.parse_args())
-    as_json = settings.pop("json")
-    with tempfile.TemporaryDirectory(prefix="triptych-trial-") as folder:
-        result = asyncio.run(run(Path(folder), Options(**settings)))
-    print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
-    sys.exit(not result["sound"])
-
-
 if __name__ == "__main__":
-    main()
+    program.main(__doc__, Options, run)

@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 
+from bench.trial.leader import find_leader
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.supervisor import RestartPolicy, Suite, SuiteConfig, default_catalog
@@ -89,7 +90,7 @@ async def measure(suite: Suite, rounds: int) -> dict[str, object]:
     async with Exchange(suite.exchange) as exchange:
         for _ in range(rounds):
             await asyncio.sleep(1.0)
-            leader = await _leader(exchange, addresses)
+            leader = await find_leader(exchange, addresses)
             other = next(name for name in names if name != leader)
             began_s = time.perf_counter()
             await suite.kill(leader)
@@ -115,12 +116,6 @@ async def measure(suite: Suite, rounds: int) -> dict[str, object]:
         "events_out_of_order": load.counts["events_out_of_order"],
         "jobs": {kind.removeprefix("jobs_"): n for kind, n in sorted(load.counts.items()) if kind.startswith("jobs_")},
     }
-
-
-async def _leader(exchange: Exchange, addresses: dict[str, str]) -> str:
-    entry = await (await exchange.bucket("leader")).get("router")
-    address = (entry.value or b"").decode().partition(" ")[0]
-    return next(name for name, each in addresses.items() if each == address)
 
 
 async def run(rounds: int) -> dict[str, object]:

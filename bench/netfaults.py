@@ -8,9 +8,7 @@ not as it should be; says so and exits with 0 where namespaces cannot be made.
     python -m bench.netfaults --json --minutes 10 --seed 1
 """
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 import time
@@ -20,10 +18,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bench.trial import program
 from bench.trial.hosts import HERE, Hosts, HostsUnavailable, hosts
 from bench.trial.models import write_models, write_router_config
+from bench.trial.program import TrialOptions, option
 from bench.trial.remote import RemoteSuite
-from bench.trial.scene import scene_folder
 from bench.trial.switch import Link
 from bench.trial.trial import Trial, tell
 
@@ -62,13 +61,8 @@ class Incident:
 
 
 @dataclass(frozen=True)
-class Options:
-    minutes: float = 10.0
-    seed: int = 1
-    customers: int = 4
-    long_customers: int = 1
-    long_steps: int = 800
-    settle_s: float = 300.0
+class Options(TrialOptions):
+    minutes: float = option(10.0, "of troubles")
 
 
 def plan(duration_s: float, seed: int) -> list[Incident]:
@@ -94,20 +88,13 @@ async def netfaults(folder: Path, options: Options) -> dict[str, object]:
         made.addresses[CUSTOMERS] = HERE
         suite = RemoteSuite(made, NAMES, folder, write_models(folder / "models"), write_router_config(folder))
         async with suite:
-            trial = Trial(
-                suite.address,
-                suite.exchange,
-                seed=options.seed,
-                customers=options.customers,
-                long_customers=options.long_customers,
-                long_steps=options.long_steps,
-            )
+            trial = Trial(suite.address, suite.exchange, options)
             await trial.prepare()
             began = time.monotonic()
             for host in made.addresses:
                 made.set_link(host, USUAL)
             incidents = plan(options.minutes * 60, options.seed)
-            async with trial.open(options.settle_s):
+            async with trial.open():
                 await _trouble(made, incidents)
     return {
         "benchmark": "netfaults",
@@ -129,28 +116,14 @@ async def _trouble(made: Hosts, incidents: Sequence[Incident]) -> None:
         made.set_link(incident.host, USUAL)
 
 
-def main() -> None:
-    defaults = Options()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--minutes", type=float, default=defaults.minutes, help="of troubles")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of orders, troubles and lost packets")
-    parser.add_argument("--customers", type=int, default=defaults.customers)
-    parser.add_argument("--long-customers", type=int, default=defaults.long_customers)
-    parser.add_argument("--long-steps", type=int, default=defaults.long_steps, help="of a long job")
-    parser.add_argument("--settle-s", type=float, default=defaults.settle_s, help="bound of the wait at the end")
-    parser.add_argument("--keep", type=Path, help="folder for models, logs and stores, which then stay")
-    settings = vars(parser.parse_args())
-    as_json, keep = settings.pop("json"), settings.pop("keep")
+async def prove(folder: Path, options: Options) -> dict[str, object]:
+    """The figures; where namespaces cannot be made, that nothing was proved."""
     try:
-        with scene_folder(keep) as folder:
-            result = asyncio.run(netfaults(folder, Options(**settings)))
+        return await netfaults(folder, options)
     except HostsUnavailable as error:
         print(f"bench.netfaults was skipped, nothing was proved: {error}", file=sys.stderr)
-        result = {"benchmark": "netfaults", "skipped": str(error), "sound": None}
-    print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
-    sys.exit(result["sound"] is False)
+        return {"benchmark": "netfaults", "skipped": str(error), "sound": None}
 
 
 if __name__ == "__main__":
-    main()
+    program.main(__doc__, Options, prove)

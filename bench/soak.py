@@ -9,17 +9,16 @@ something grows, or a job went wrong.
     python -m bench.soak --json --minutes 30
 """
 
-import argparse
 import asyncio
-import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.trial.scene import scene_folder, suite_config
+from bench.trial import program
+from bench.trial.program import TrialOptions, option
+from bench.trial.scene import suite_config
 from bench.trial.trend import Tolerance, Trend, trend
 from bench.trial.trial import Trial
 from bench.trial.vitals import Vitals, process_vitals, stream_vitals
@@ -34,7 +33,6 @@ TOLERANCES = {
     "messages": Tolerance(50.0, share=1.0),
     "consumers": Tolerance(0.0),
 }
-SETTLE_S = 120.0
 # So that all that is stored has come and gone several times.
 TTLS = {"conditioning": 90, "conditioning_index": 60, "latents": 60, "outputs": 60, "events": 90, "jobs": 90}
 EXCHANGE = [word for name, ttl_s in TTLS.items() for word in (f"--exchange.{name}_ttl_s", str(ttl_s))]
@@ -43,34 +41,22 @@ FLAGS["router"] = [*EXCHANGE, "--ended_jobs_s", "60"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """`warm_up`: the share of the time that counts for nothing."""
-
-    minutes: float = 30.0
-    warm_up: float = 0.35
-    every_s: float = 5.0
-    seed: int = 1
-    customers: int = 4
-    long_customers: int = 1
-    long_steps: int = 200
+class Options(TrialOptions):
+    minutes: float = option(30.0, "of work")
+    warm_up: float = option(0.35, "share of the time that does not count")
+    every_s: float = option(5.0, "between two samples")
+    long_steps: int = option(200, "of each output of a long job")
+    settle_s: float = option(120.0, "bound of the wait at the end")
 
 
 async def soak(folder: Path, options: Options) -> dict[str, object]:
     """Run it; the figures."""
     samples: list[tuple[float, Vitals]] = []
     async with Suite(suite_config(folder, denoisers=1, more=FLAGS)) as suite:
-        trial = Trial(
-            suite.address,
-            suite.exchange,
-            seed=options.seed,
-            customers=options.customers,
-            long_customers=options.long_customers,
-            long_steps=options.long_steps,
-            forgets=True,
-        )
+        trial = Trial(suite.address, suite.exchange, options, forgets=True)
         await trial.prepare()
         look_inside = replace(suite.exchange, manage_streams=False)
-        async with trial.open(SETTLE_S), Exchange(look_inside) as exchange:
+        async with trial.open(), Exchange(look_inside) as exchange:
             began = time.monotonic()
             while time.monotonic() - began < options.minutes * 60:
                 vitals = process_vitals({name: service.pid for name, service in suite.processes.items()})
@@ -111,24 +97,5 @@ def trends_of(samples: Sequence[tuple[float, Vitals]]) -> dict[str, Trend]:
     }
 
 
-def main() -> None:
-    defaults = Options()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--minutes", type=float, default=defaults.minutes)
-    parser.add_argument("--warm-up", type=float, default=defaults.warm_up, help="share of the time that does not count")
-    parser.add_argument("--every-s", type=float, default=defaults.every_s, help="between two samples")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of the orders")
-    parser.add_argument("--customers", type=int, default=defaults.customers)
-    parser.add_argument("--long-customers", type=int, default=defaults.long_customers)
-    parser.add_argument("--keep", type=Path, help="folder for models, logs and stores, which then stay")
-    settings = vars(parser.parse_args())
-    as_json, keep = settings.pop("json"), settings.pop("keep")
-    with scene_folder(keep) as folder:
-        result = asyncio.run(soak(folder, Options(**settings)))
-    print(json.dumps(result) if as_json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
-    sys.exit(not result["sound"])
-
-
 if __name__ == "__main__":
-    main()
+    program.main(__doc__, Options, soak)

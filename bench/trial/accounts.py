@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.trial.orders import Fate, Order
+from bench.trial.runs import Run, denoiser_runs, time_of
 from triptych.endings import is_terminal
 from triptych.v1.job_pb2 import JobEvent, Preview
 
@@ -13,14 +14,19 @@ MAX_DETAILS = 40
 
 @dataclass(slots=True)
 class Entry:
-    """One accepted job. `seen`: its events as its customer got them, by sequence."""
+    """One accepted job. `seen`: its events as its customer got them, by sequence.
+
+    Times in seconds since the epoch; `began_s`: its first stage's start, 0 before. `runs`: of a long job that is over.
+    """
 
     job_id: str
     order: Order
     accepted_s: float
     seen: dict[int, bytes] = field(default_factory=dict)
+    began_s: float = 0.0
     end: str = ""
     ended_s: float = 0.0
+    runs: list[Run] = field(default_factory=list)
     attempts: int = 1
     deed_done: bool = False
 
@@ -51,6 +57,8 @@ class Accounts:
 
     def see(self, entry: Entry, event: JobEvent) -> None:
         """An event came to the customer; one that came before must be the same."""
+        if event.HasField("stage_started") and not entry.began_s:
+            entry.began_s = time_of(event)
         data = event.SerializeToString(deterministic=True)
         if entry.seen.setdefault(event.sequence, data) != data:
             self.fault("duplicated", entry.job_id, f"two events have the sequence {event.sequence}")
@@ -70,6 +78,8 @@ class Accounts:
         if len(entry.seen) != len(log):
             self.fault("duplicated", entry.job_id, "its customer saw events that its log has no more")
         entry.end, entry.ended_s, entry.attempts = kind_of(log[-1]), now_s, log[-1].attempt
+        if entry.order.long:
+            entry.runs = denoiser_runs(log)
         allowed = expected_ends(entry.order.fate)
         if entry.end not in allowed:
             what = "failed" if entry.end == "failed" else "wrong_end"
@@ -98,6 +108,7 @@ class Accounts:
         due = by_fate[Fate.KEPT] + by_fate[Fate.AMENDED]
         return {
             "jobs": len(self.entries),
+            "orders": dict(Counter("long" if each.order.long else each.order.fate for each in self.entries.values())),
             "accepted": len(due),
             "succeeded": sum(entry.end == "succeeded" for entry in due),
             "compared": sum(bool(entry.order.kind) and entry.end == "succeeded" for entry in due),

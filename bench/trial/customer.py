@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TypeVar
@@ -32,7 +33,10 @@ Digests = tuple[str, ...]
 
 
 class Customer:
-    """Serves its orders one after the other, from `run` until `enough` is set; what it began it sees through."""
+    """Serves its orders one after the other, from `run` until `enough` is set; what it began it sees through.
+
+    `address` may name several routers, separated by commas: each connection begins with the next of them.
+    """
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class Customer:
         enough: asyncio.Event,
     ) -> None:
         self._name = name
-        self._address = address
+        self._routers = deque(address.split(","))
         self._orders = orders
         self._undisturbed = undisturbed
         self._accounts = accounts
@@ -62,7 +66,7 @@ class Customer:
         job_id = await (self._generate if order.fate is Fate.LEFT else self._submit)(order, request_id)
         if job_id is None:
             return
-        entry = self._accounts.accept(job_id, order, time.monotonic())
+        entry = self._accounts.accept(job_id, order, time.time())
         await self._see_through(entry)
 
     async def _submit(self, order: Order, request_id: str) -> str | None:
@@ -87,7 +91,8 @@ class Customer:
         """Ask for a job and its outputs in one stream, and leave it. None if it was not accepted."""
         seen = 0
         job_id = None
-        async with open_channel(self._address) as channel:
+        self._routers.rotate(-1)
+        async with open_channel(self._routers[0]) as channel:
             call = RouterServiceStub(channel).GenerateMedia(
                 GenerateMediaRequest(spec=order.spec, request_id=request_id), timeout=GENERATE_S
             )
@@ -99,14 +104,14 @@ class Customer:
                     if seen > order.deed_after:
                         break
             except grpc.aio.AioRpcError:
-                pass  # the router died, or said no: below it is asked again, under the same request id
+                pass  # the router died, or said no: below another is asked, under the same request id
             finally:
                 call.cancel()
         return job_id or await self._submit(order, request_id)
 
     async def _see_through(self, entry: Entry) -> None:
         log = await self._persist(lambda: self._watch(entry))
-        self._accounts.close(entry, log, time.monotonic())
+        self._accounts.close(entry, log, time.time())
         if entry.end == "succeeded":
             digests = await self._persist(lambda: self._download(entry))
             expected = self._undisturbed.get(entry.order.kind)
@@ -165,7 +170,7 @@ class Customer:
             amended = await client.amend(entry.job_id, finish_now=True, request_id=f"a-{entry.job_id}")
         if amended.job_id != entry.job_id:
             # It was finished: another job goes on from it.
-            await self._see_through(self._accounts.accept(amended.job_id, Order(entry.order.spec), time.monotonic()))
+            await self._see_through(self._accounts.accept(amended.job_id, Order(entry.order.spec), time.time()))
 
     async def _download(self, entry: Entry) -> Digests:
         async with self._client() as client:
@@ -181,7 +186,8 @@ class Customer:
                 await asyncio.sleep(PAUSE_S)
 
     def _client(self) -> Client:
-        return Client(self._address, patience=PATIENCE)
+        self._routers.rotate(-1)
+        return Client(",".join(self._routers), patience=PATIENCE)
 
 
 async def download(client: Client, job: Job) -> Digests:

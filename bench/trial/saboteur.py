@@ -6,11 +6,11 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from bench.trial.faults import Fault, FaultKind
+from bench.trial.faults import LEADER, Fault, FaultKind
 from triptych.supervisor import Service, ServiceState
 
 GRACE_S = 20.0
@@ -21,45 +21,76 @@ BACK_WITHIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault as it was carried out. `back_s`: until all struck processes were ready; None: not in time."""
+    """A fault as it was carried out, on the processes `struck`, at a time in seconds since the epoch.
+
+    `back_s`: until all of them were ready; None: not in time, or, where `struck` is empty, no leader was to be found.
+    """
 
     fault: Fault
+    struck: tuple[str, ...]
     at_s: float
     back_s: float | None
 
 
 class Saboteur:
-    """One fault at a time on each process; faults on different ones overlap as they come."""
+    """One fault at a time on each process; faults on different ones overlap as they come.
 
-    def __init__(self, processes: dict[str, Service], told: Callable[[str], None]) -> None:
+    `find_leader` names the router that leads, as soon as one is known to.
+    """
+
+    def __init__(
+        self,
+        processes: dict[str, Service],
+        find_leader: Callable[[], Awaitable[str]],
+        told: Callable[[str], None],
+    ) -> None:
         self.strikes: list[Strike] = []
         self._processes = processes
+        self._find_leader = find_leader
         self._told = told
         self._busy: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def run(self, faults: Sequence[Fault]) -> None:
+    async def run(self, faults: Iterable[Fault]) -> None:
         """Carry the plan out; returns when everything is up again. No process stays stopped, whatever happens."""
-        began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for fault in faults:
-                await asyncio.sleep(began + fault.at_s - time.monotonic())
+                await asyncio.sleep(fault.after_s)
                 group.create_task(self._strike(fault))
 
     async def _strike(self, fault: Fault) -> None:
         async with AsyncExitStack() as stack:
-            for name in sorted(fault.targets):
-                await stack.enter_async_context(self._busy[name])
-            began = time.monotonic()
-            self._told(f"{fault.kind} {' '.join(fault.targets)} {fault.hold_s or ''}")
-            services = [self._processes[name] for name in fault.targets]
+            names: list[str] = []
+            began_s, began = time.time(), time.monotonic()
             back_s = None
             with contextlib.suppress(TimeoutError):
+                names = await self._seize(fault, stack)
+                began_s, began = time.time(), time.monotonic()
+                self._told(f"{_in_words(fault)} {f'({names[0]})' if LEADER in fault.targets else ''}")
                 async with asyncio.timeout(BACK_WITHIN_S):
-                    await asyncio.gather(*(self._perform(fault, service) for service in services))
+                    await asyncio.gather(*(self._perform(fault, self._processes[name]) for name in names))
                     back_s = time.monotonic() - began
             if back_s is None:
-                self._told(f"{fault.kind} {' '.join(fault.targets)}: not back in {BACK_WITHIN_S:.0f} s")
-            self.strikes.append(Strike(fault, began, back_s))
+                self._told(f"{_in_words(fault)}: {'not back' if names else 'no leader'} in {BACK_WITHIN_S:.0f} s")
+            self.strikes.append(Strike(fault, tuple(names), began_s, back_s))
+
+    async def _seize(self, fault: Fault, stack: AsyncExitStack) -> list[str]:
+        """Wait until no other fault is at work on the processes; who they are.
+
+        Raises `TimeoutError` if there is no leader to strike.
+        """
+        if LEADER not in fault.targets:
+            for name in sorted(fault.targets):
+                await stack.enter_async_context(self._busy[name])
+            return list(fault.targets)
+        async with asyncio.timeout(BACK_WITHIN_S):
+            while True:
+                name = await self._find_leader()
+                async with AsyncExitStack() as tried:
+                    await tried.enter_async_context(self._busy[name])
+                    # It may have lost the lease while another fault was at work on it.
+                    if await self._find_leader() == name:
+                        await stack.enter_async_context(tried.pop_all())
+                        return [name]
 
     async def _perform(self, fault: Fault, service: Service) -> None:
         match fault.kind:
@@ -86,3 +117,7 @@ async def _freeze(service: Service, hold_s: float) -> None:
     finally:
         if service.pid == pid:
             os.kill(pid, signal.SIGCONT)
+
+
+def _in_words(fault: Fault) -> str:
+    return f"{fault.kind} {' '.join(fault.targets)} {fault.hold_s or ''}".rstrip()

@@ -23,7 +23,13 @@ def scene_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def suite_config(
-    folder: Path, *, encoders: int = 1, denoisers: int = 2, decoders: int = 1, more: Mapping[str, Sequence[str]] = {}
+    folder: Path,
+    *,
+    routers: int = 1,
+    encoders: int = 1,
+    denoisers: int = 2,
+    decoders: int = 1,
+    more: Mapping[str, Sequence[str]] = {},
 ) -> SuiteConfig:
     """Write the models, and say what the suite consists of. `more` are further flags per role."""
     flags = {role: list(more.get(role, ())) for role in ("router", "encoder", "denoiser", "decoder")}
@@ -32,6 +38,7 @@ def suite_config(
         state_dir=folder / "suite",
         catalog=write_models(folder / "models"),
         router_config=write_router_config(folder),
+        routers=routers,
         encoders=encoders,
         denoisers=denoisers,
         decoders=decoders,

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from bench.trial.accounts import Accounts
+from bench.trial.accounts import Accounts, Entry
 from bench.trial.customer import PATIENCE, Customer, Digests, make_undisturbed
 from bench.trial.orders import kinds, long_kinds, long_orders, orders
+from bench.trial.program import TrialOptions
 from triptych.client import Client
 from triptych.exchange import Exchange, ExchangeConfig, events_subject
 from triptych.exchange.streams import EVENTS_STREAM
@@ -19,34 +20,21 @@ MAX_JOBS = 1_000_000
 
 
 class Trial:
-    """Customers of one suite: so many with short orders, so many with long ones, of `long_steps` steps.
+    """Customers of one suite, as `options` say, at the routers of `address` (several are separated by commas).
 
     First `prepare`, then `open`: in its block things may be disturbed. On leaving it no new orders are made, and what
-    was accepted is waited for, `settle_s` at most. `forgets`: stored jobs expire meanwhile, so that the router's list
-    of them proves nothing.
+    was accepted is waited for. `forgets`: stored jobs expire meanwhile, so that the router's list of them proves
+    nothing.
     """
 
-    def __init__(
-        self,
-        address: str,
-        exchange: ExchangeConfig,
-        *,
-        seed: int,
-        customers: int,
-        long_customers: int,
-        long_steps: int,
-        forgets: bool = False,
-    ) -> None:
+    def __init__(self, address: str, exchange: ExchangeConfig, options: TrialOptions, *, forgets: bool = False) -> None:
         self.accounts = Accounts()
         self.undisturbed: dict[str, Digests] = {}
         self.long_alone_s: float | None = None
         self._address = address
         # To look inside only.
         self._exchange = replace(exchange, manage_streams=False)
-        self._seed = seed
-        self._customers = customers
-        self._long_customers = long_customers
-        self._long_steps = long_steps
+        self._options = options
         self._forgets = forgets
         self._enough = asyncio.Event()
         self._strangers: set[str] = set()
@@ -54,27 +42,26 @@ class Trial:
     async def prepare(self) -> None:
         """Make every kind of job undisturbed, the long ones beside each other."""
         self.undisturbed |= await make_undisturbed(self._address, kinds())
-        if self._long_customers:
+        if self._options.long_customers:
             began = time.monotonic()
-            self.undisturbed |= await make_undisturbed(self._address, long_kinds(self._long_steps))
+            self.undisturbed |= await make_undisturbed(self._address, long_kinds(self._options.long_steps))
             self.long_alone_s = round(time.monotonic() - began, 1)
         self._strangers = await self._job_ids()
         tell(f"{len(self.undisturbed)} kinds of jobs made undisturbed; the long ones took {self.long_alone_s} s")
 
     @asynccontextmanager
-    async def open(self, settle_s: float) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """Serve customers while the block runs."""
         running = [asyncio.create_task(customer.run()) for customer in self._made()]
         telling = asyncio.create_task(self._tell())
         try:
             yield
-            self._enough.set()
-            tell("no new orders; waiting for what was accepted")
+            self.stop_orders()
             # A customer that fails is a flaw of the program: it ends the trial.
-            async with asyncio.timeout(settle_s):
+            async with asyncio.timeout(self._options.settle_s):
                 await asyncio.gather(*running)
         except TimeoutError:
-            tell(f"not everything was over {settle_s:.0f} s later")
+            tell(f"not everything was over {self._options.settle_s:.0f} s later")
         finally:
             for task in (*running, telling):
                 task.cancel()
@@ -84,10 +71,20 @@ class Trial:
         else:
             self.accounts.audit(await self._job_ids() - self._strangers, await self._stored_events())
 
+    def stop_orders(self) -> None:
+        """Make no new orders from now on; what was accepted goes on."""
+        if not self._enough.is_set():
+            self._enough.set()
+            tell("no new orders; waiting for what was accepted")
+
+    def open_long_jobs(self) -> list[Entry]:
+        """Long jobs that are not over."""
+        return [entry for entry in self.accounts.entries.values() if entry.order.long and not entry.end]
+
     def _made(self) -> list[Customer]:
-        short, long = orders(self._seed), long_orders(self._long_steps)
-        queues = {f"short-{index}": short for index in range(self._customers)}
-        queues |= {f"long-{index}": long for index in range(self._long_customers)}
+        short, long = orders(self._options.seed), long_orders(self._options.long_steps)
+        queues = {f"short-{index}": short for index in range(self._options.customers)}
+        queues |= {f"long-{index}": long for index in range(self._options.long_customers)}
         return [
             Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough)
             for name, queue in queues.items()
