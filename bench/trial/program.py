@@ -30,7 +30,7 @@ class TrialOptions:
     customers: int = option(4, "with short orders")
     long_customers: int = option(1, "with long orders")
     long_steps: int = option(800, "of each output of a long job")
-    settle_s: float = option(300.0, "bound of the wait at the end")
+    settle_s: float = option(600.0, "bound of the wait at the end")
 
 
 _Options = TypeVar("_Options", bound="DataclassInstance")
