@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.trial.scene import scene_folder
+from triptych.logs import configure_logs
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -51,6 +52,7 @@ def main(text: str | None, kind: type[_Options], prove: Callable[[Path, _Options
             told = f"{each.metadata[_HELP]} (default {each.default})"
             parser.add_argument(flag, type=type(each.default), default=each.default, help=told)
     settings = vars(parser.parse_args())
+    configure_logs("error")
     as_json, keep = settings.pop("json"), settings.pop("keep")
     with scene_folder(keep) as folder:
         figures = asyncio.run(_awaited(prove(folder, kind(**settings))))
