@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -75,8 +76,9 @@ class DeviceThread:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since running work last called; 0 if none runs."""
-        return self._hub.silent_s
+        """Seconds since running work last called; 0 if none runs, infinite if the thread has died."""
+        died = self._thread.ident is not None and not self._thread.is_alive() and not self._closed
+        return math.inf if died else self._hub.silent_s
 
     @property
     def turn_count(self) -> int:
@@ -237,6 +239,9 @@ class DeviceThread:
             while True:
                 self._look = False
                 unit = self._turns.next(self._has_room())
+                if isinstance(unit, Fibre) and not unit.started:
+                    # From here on it ends itself if it is stopped: it is no longer dropped.
+                    unit.phase = Phase.READY
                 if unit is not None or self._closed:
                     return unit
                 self._wake.wait()
@@ -262,7 +267,6 @@ class DeviceThread:
             return
         assert isinstance(unit, Fibre)
         if unit.stack is None:
-            unit.phase = Phase.READY
             unit.begin()
         self._hub.switch_to(unit)
         if unit.stack.dead:

@@ -1,6 +1,7 @@
 """The device thread: one piece of work at a time, best rank first, switched where work gives way."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.stage.device_thread import DeviceThread, TooMuchWaits
 from services.stage.pause_bounds import PauseBounds
+from services.stage.turns import Unit
 
 
 @pytest.fixture
@@ -122,6 +124,53 @@ async def test_cancelled_work_that_runs_ends_where_it_gives_way(thread: DeviceTh
     await asyncio.to_thread(ended.wait, 10)
     assert after == []
     assert await thread.run((1.0, "y"), lambda: 7) == 7
+
+
+class Picked(DeviceThread):
+    """It waits between choosing work and starting it."""
+
+    def __init__(self) -> None:
+        super().__init__("device")
+        self.picked, self.go = threading.Event(), threading.Event()
+
+    def _take_turn(self, unit: Unit) -> None:
+        self.picked.set()
+        self.go.wait(10)
+        super()._take_turn(unit)
+
+
+async def test_work_that_is_cancelled_just_as_it_is_chosen_never_runs_and_the_thread_lives_on() -> None:
+    thread = Picked()
+    thread.start()
+    ran: list[str] = []
+    task = asyncio.create_task(thread.run((1.0, "cancelled"), lambda: ran.append("cancelled")))
+    await asyncio.to_thread(thread.picked.wait, 10)
+    task.cancel()
+    await asyncio.wait([task])
+    thread.go.set()
+    await asyncio.wait_for(thread.run((1.0, "next"), lambda: ran.append("next")), 10)
+    assert ran == ["next"]
+    assert thread.started_count == thread.waiting_count == 0
+    thread.close()
+
+
+class Dying(DeviceThread):
+    """It has a flaw."""
+
+    def _take_turn(self, unit: Unit) -> None:
+        raise ValueError("a flaw")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_has_died_is_silent_for_ever() -> None:
+    thread = Dying("device")
+    assert thread.silent_s == 0
+    thread.start()
+    task = asyncio.create_task(thread.run((1.0, "stranded"), lambda: None))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(thread._thread.join, 10)
+    assert thread.silent_s == math.inf
+    task.cancel()
 
 
 async def test_an_error_is_the_callers_and_the_thread_lives_on(thread: DeviceThread) -> None:
