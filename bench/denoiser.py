@@ -29,7 +29,7 @@ from triptych.rpc import RpcServer, open_channel
 from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
 from triptych.v1.encoder_service_pb2 import StageCall
-from triptych.v1.job_pb2 import STAGE_DENOISE, Conditioning, JobSpec
+from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, Conditioning, JobSpec
 
 _NO_MORE: Mapping[str, Path] = MappingProxyType({})
 
@@ -71,10 +71,9 @@ class BenchDenoiser:
         """A new job's first start."""
         return StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
 
-    async def rerank(self, call: StageCall, rank: float) -> None:
-        """Give a running job another rank."""
-        call.rank = rank
-        await self._stub.AmendDenoise(AmendDenoiseRequest(call=call))
+    async def amend(self, call: StageCall, amendment: Amendment | None = None) -> int:
+        """Give a job the call's rank, and change its steps; how many it is to run then."""
+        return int((await self._stub.AmendDenoise(AmendDenoiseRequest(call=call, amendment=amendment))).step_count)
 
     def denoise(
         self,
