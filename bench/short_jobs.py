@@ -2,8 +2,9 @@
 
 Every finished job is compared with the same job alone, amended at the same step: reproducible ones bit for bit, those
 that may be merged to rounding. `amends` counts what was asked for, and when it was taken: while the job was `queued`
-(or in its first step), `running`, too `late` to change a step, or when it was `over`. `hung`: jobs that were not over
-after a minute. `growth_mb`: what the process holds more after the last job than after a quarter of them.
+(or in its first step), `running`, too `late` to change a step, or when it was `over`. `pauses`: how often a job gave
+way to a better-ranked one. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more
+after the last job than after a quarter of them.
 `alone_changed`: jobs that come out otherwise alone after all that than before. `wrong`, `hung`, `difference`,
 `left_on_device`, `threads_more` and `alone_changed` are to be 0.
 
@@ -51,6 +52,7 @@ async def run_short_jobs(bench: BenchDenoiser, job_count: int, seed: int) -> dic
         "seconds": round(time.perf_counter() - began, 1),
         "outcomes": dict(tally.outcomes),
         "amends": {kind: dict(outcomes) for kind, outcomes in tally.amends.items()},
+        "pauses": bench.host.thread.pause_count,
         "hung": tally.outcomes["hung"],
         "wrong": len(tally.wrong),
         "difference": tally.difference,

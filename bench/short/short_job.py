@@ -83,5 +83,5 @@ class ShortJob:
 
     def _when(self) -> str:
         if self._taken is None:
-            return "late"
+            return "late" if self._plan.change_kind != "same_steps" else "accepted"
         return "queued" if self._taken.step == 1 else "running"

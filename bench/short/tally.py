@@ -34,7 +34,8 @@ class Tally:
     """Counts, and the finished jobs whose latents were not those of the same job alone.
 
     `amends`, by what was asked for: `queued` were taken before the first step was done, `running` later; of those that
-    were `late` no step was left to change; `over` were refused, since the job was over.
+    were `late` no step was left to change; those that were `accepted` ask for the steps that it has; `over` were
+    refused, since the job was over.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)

@@ -28,30 +28,31 @@ class StepScale:
 class Amendments:
     """Of one call. `step_count` is what each output is to run in all, in the job's own count.
 
-    `done` (steps of the output that runs), `first` (those of them that an earlier job had run) and `scale` are the
-    device thread's to write.
+    `earliest_end` (the step that the output at work ends with if it is to finish now), `first` (steps that an earlier
+    job had run) and `scale` are the device thread's to write.
     """
 
     step_count: int
-    done: int = 0
+    earliest_end: int = 1
     first: int = 0
     scale: StepScale = field(default=StepScale(1, 1))
 
     def amend(self, amendment: Amendment) -> int:
         """Take a change in; returns the new `step_count`.
 
-        To finish now is to end with the step under way: outputs that have not begun then run as many steps.
+        To finish now is to end with the step under way, or between two with the one that is done: outputs that have not
+        begun then run as many steps.
         """
         match amendment.WhichOneof("change"):
             case "finish_now":
-                self.step_count = min(self.step_count, self.scale.asked_steps(self.done + 1))
+                self.step_count = min(self.step_count, self.scale.asked_steps(self.earliest_end))
             case "step_count":
                 self.step_count = amendment.step_count
         return self.step_count
 
     def begin(self, scale: StepScale, first: int) -> None:
         """A loop begins, after so many steps that an earlier job had run."""
-        self.scale, self.done, self.first = scale, first, first
+        self.scale, self.earliest_end, self.first = scale, first + 1, first
 
     def fraction(self, step: int, step_count: int) -> float:
         """How much of an output's work is done after so many of its loop's steps: 0 to 1."""

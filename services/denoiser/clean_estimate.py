@@ -30,13 +30,17 @@ FLOW_SAMPLERS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step of a scheduler: what went in, and what came of it. `sigma` is its noise level, if there are any."""
+    """One step of a scheduler: what went in, and what came of it. `sigma` is its noise level, if there are any.
+
+    `version` is its result's, which counts changes in place.
+    """
 
     model_output: torch.Tensor
     timestep: Any
     sample: torch.Tensor
     sigma: Any
     output: Any
+    version: int
 
 
 class CleanEstimate:
@@ -59,12 +63,23 @@ class CleanEstimate:
             model_output: Any, timestep: Any, sample: Any, *more: Any, return_dict: bool = True, **named: Any
         ) -> Any:
             output = stock(model_output, timestep, sample, *more, return_dict=True, **named)
-            self._last = _Step(model_output, timestep, sample, _sigma(scheduler, named), output)
+            version = output.prev_sample._version
+            self._last = _Step(model_output, timestep, sample, _sigma(scheduler, named), output, version)
             if (other := instead(self)) is not None:
                 output.prev_sample = other.to(output.prev_sample.dtype)
             return output if return_dict else output.to_tuple()
 
         scheduler.step = step
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether the scheduler has made a step."""
+        return self._last is not None
+
+    def resulted_in(self, sample: Any) -> bool:
+        """Whether this is the very result of the last step, and nobody has changed it since."""
+        last = self._last
+        return last is not None and sample is last.output.prev_sample and sample._version == last.version
 
     def value(self) -> torch.Tensor | None:
         """The clean sample as of the last step: shaped as the sampler's sample, float32 where the sampler works so.

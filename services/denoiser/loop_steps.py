@@ -25,7 +25,8 @@ class LoopSteps:
     """Of one output. `asked` is the step count that the stock block was run with, `laid` the one its levels are for.
 
     More steps are wanted, or fewer that are still to come: the levels that are left are spread anew. No more than the
-    step under way: its result is the clean sample that the sampler predicts, and the loop ends with it.
+    step under way: its result is the clean sample that the sampler predicts, and the loop ends with it. No more than
+    are done, between two steps: the last one's result becomes that, unless the block has changed it since.
     """
 
     amendments: Amendments
@@ -50,8 +51,8 @@ class LoopSteps:
 
     def skip(self, done: int, laid: int, *, amended: bool) -> None:
         """So many steps were run elsewhere, and the state is as they left it."""
-        self.done = self.amendments.done = done
-        self.laid, self.amended = laid, amended
+        self.done, self.laid, self.amended = done, laid, amended
+        self.amendments.earliest_end = done + 1
 
     @property
     def latents(self) -> Any:
@@ -68,11 +69,15 @@ class LoopSteps:
         return next((clean for _, each in self._estimates if (clean := each.value()) is not None), None)
 
     def prepare(self) -> None:
-        """Before a step: lay out the levels for the steps that are wanted by now. Raises `StartAgain`."""
+        """Before a step: lay out the levels for the steps that are wanted by now, or be `over`. Raises `StartAgain`."""
+        # Before the look at what is wanted: a change that comes between the two finds a step under way.
+        self.amendments.earliest_end = self.done + 1
         wanted = self.amendments.step_count
         if wanted == self.laid:
             return
         target = self.amendments.loop_steps
+        if target <= self.done and self._end_before():
+            return
         if target > self.done + 1 or self._blind:
             self._lay_out(max(target, self.done + 1))
             self.laid = wanted
@@ -80,7 +85,7 @@ class LoopSteps:
     def step_done(self) -> None:
         """One more step is done."""
         self.done += 1
-        self.amendments.done = self.done
+        self.amendments.earliest_end = self.done if self._untouched() is not None else self.done + 1
         self.over = self._ending or self.done == self.count
         # A sampler of a kind that is not known: the end of its levels is the only clean sample it gives.
         self._blind = not self.over and self._wants_no_more()
@@ -95,6 +100,22 @@ class LoopSteps:
             # What the block does after its last step, it does now.
             self._state.timesteps = self._state.timesteps[: self.done + 1]
         return clean
+
+    def _untouched(self) -> CleanEstimate | None:
+        """The sampler whose last result the latents still are, if no other has stepped beside it."""
+        stepped = [estimate for _, estimate in self._estimates if estimate.has_stepped]
+        return stepped[0] if len(stepped) == 1 and stepped[0].resulted_in(self.latents) else None
+
+    def _end_before(self) -> bool:
+        """End with the step that was done, as if the change had come in its midst; False if that cannot be."""
+        estimate = self._untouched()
+        clean = estimate.value() if estimate is not None else None
+        if clean is None:
+            return False
+        self._state.latents = clean.to(self.latents.dtype)
+        self._state.timesteps = self._state.timesteps[: self.done]
+        self.over = True
+        return True
 
     def _wants_no_more(self, after: int = 0) -> bool:
         changed = self.amendments.step_count != self.laid

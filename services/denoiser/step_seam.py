@@ -82,6 +82,9 @@ class StepSeam:
     def _step(self, stock: Callable[..., Any], components: Any, state: Any, more: dict[str, Any]) -> Any:
         self.observer.before_step()
         self.steps.prepare()
+        if self.steps.over:
+            self.observer.after_step(self.steps.done, self.steps.count)
+            return components, state
         is_first, self._began = not self._began, True
         if is_first:
             self.observer.after_step(self.steps.done, self.steps.count)

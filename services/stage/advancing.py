@@ -5,10 +5,11 @@ from services.stage.turns import Group, Phase, Unit, Work
 
 
 class Advancing:
-    """Work that is not paused, whoever runs at the moment."""
+    """Work that is not paused, whoever runs at the moment. `pause_count` is of all work so far."""
 
     def __init__(self) -> None:
         self._works: list[Work] = []
+        self.pause_count = 0
 
     def turn(self, unit: Unit) -> None:
         """Who goes on is not paused. Who does not, is; but not while one comes to a call that another waits at."""
@@ -21,6 +22,7 @@ class Advancing:
             return
         for work in self._works:
             if work not in going:
+                self.pause_count += 1
                 _tell(work, True)
         for work in going:
             _tell(work, False)

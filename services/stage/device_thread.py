@@ -86,6 +86,11 @@ class DeviceThread:
         return self._hub.turn_count
 
     @property
+    def pause_count(self) -> int:
+        """How often work was paused so far."""
+        return self._advancing.pause_count
+
+    @property
     def waiting_count(self) -> int:
         """Pieces of work that have not been started."""
         return sum(not work.started for work in self._turns.works)

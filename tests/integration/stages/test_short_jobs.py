@@ -1,14 +1,19 @@
-"""Short jobs in small: a hundred jobs with random ranks that change, cancels and failures."""
+"""Short jobs in small: a hundred and twenty, re-ranked, amended, cancelled and failing at random."""
 
 from pathlib import Path
+from typing import Any
 
 from bench.denoiser import bench_denoiser
-from bench.short_jobs import MODELS, PLACES, run_short_jobs
+from bench.short.plans import MODELS
+from bench.short_jobs import SETTINGS, run_short_jobs
 
 
 async def test_nobody_hangs_nothing_stays_and_no_result_is_wrong(tiny_checkpoints: Path, tmp_path: Path) -> None:
     models = {model: tiny_checkpoints / model for model in MODELS}
-    async with bench_denoiser(tmp_path, models, max_active_jobs=PLACES) as bench:
-        result = await run_short_jobs(bench, job_count=100, seed=1)
-    assert set(result["outcomes"]) == {"finished", "cancelled", "failed", "reranked"}, result  # type: ignore[call-overload]
-    assert result["hung"] == result["wrong"] == result["left_on_device"] == result["threads_more"] == 0, result
+    async with bench_denoiser(tmp_path, models, **SETTINGS) as bench:
+        result: dict[str, Any] = await run_short_jobs(bench, job_count=120, seed=1)
+    assert set(result["outcomes"]) == {"finished", "cancelled", "failed", "reranked"}, result
+    assert all(result["amends"][kind]["running"] for kind in ("more_steps", "fewer_steps", "finish_now")), result
+    assert result["pauses"] > 0, result
+    for figure in ("hung", "wrong", "difference", "alone_changed", "left_on_device", "threads_more"):
+        assert result[figure] == 0, result

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import diffusers
 import pytest
 import torch
+from diffusers.modular_pipelines.flux.denoise import FluxLoopAfterDenoiser
 
 from services.denoiser.amendments import Amendments, StepScale
 from services.stage.checkpoint import DENOISE
@@ -104,16 +106,50 @@ async def test_a_job_amended_while_nobody_ran_it_is_taken_up_amended(
 
 
 @pytest.mark.parametrize("name", ["sdxl", "flux", "wan"])
-@pytest.mark.parametrize("amendment", [FINISH, Amendment(step_count=2)], ids=["now", "fewer than are done"])
 async def test_finishing_ends_with_the_step_under_way(
+    benches: Callable[[str], DenoisingBench], thread: DeviceThread, name: str
+) -> None:
+    watching = amending(4, Amendment(step_count=5))
+    result = await made(benches(name), thread, watching)
+    assert watching.counts[-2:] == [(4, 8), (5, 5)]
+    assert result != await made(benches(name), thread, amending(-1, FINISH))
+
+
+@pytest.mark.parametrize("name", ["sdxl", "flux", "sd3", "wan"])
+@pytest.mark.parametrize("amendment", [FINISH, Amendment(step_count=2)], ids=["now", "fewer than are done"])
+async def test_finishing_between_two_steps_runs_no_more(
     benches: Callable[[str], DenoisingBench], thread: DeviceThread, name: str, amendment: Amendment
 ) -> None:
+    """As if the change had come in the midst of the step before."""
     bench = benches(name)
     watching = amending(4, amendment)
     result = await made(bench, thread, watching)
+    assert watching.counts[-2:] == [(4, 8), (4, 4)]
+    assert watching.amendments.step_count == (4 if amendment is FINISH else 2)
+    assert result == await made(bench, thread, amending(3, Amendment(step_count=4)))
+
+
+@pytest.mark.parametrize(
+    "blend", [lambda latents: latents * 1.0, lambda latents: latents.mul_(1.0)], ids=["new", "same"]
+)
+async def test_latents_that_a_block_blends_after_their_step_need_one_more(
+    benches: Callable[[str], DenoisingBench],
+    thread: DeviceThread,
+    monkeypatch: pytest.MonkeyPatch,
+    blend: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    stock = FluxLoopAfterDenoiser.__call__
+
+    def blending(block: Any, components: Any, state: Any, **more: Any) -> Any:
+        components, state = stock(block, components, state, **more)
+        state.latents = blend(state.latents)
+        return components, state
+
+    monkeypatch.setattr(FluxLoopAfterDenoiser, "__call__", blending)
+    watching = amending(4, FINISH)
+    await made(benches("flux"), thread, watching)
     assert watching.counts[-1] == (5, 5)
-    assert result != await made(bench, thread, amending(-1, FINISH))
-    assert watching.amendments.step_count == (5 if amendment is FINISH else 2)
+    assert watching.amendments.step_count == 5
 
 
 async def test_the_result_is_the_clean_sample_that_the_sampler_predicts(
@@ -121,7 +157,7 @@ async def test_the_result_is_the_clean_sample_that_the_sampler_predicts(
 ) -> None:
     """A step of Euler's to the level 0 ends in its estimate."""
     bench = DenoisingBench(tiny_checkpoints, "sd3")
-    [now] = await made(bench, thread, amending(4, FINISH))
+    [now] = await made(bench, thread, amending(4, Amendment(step_count=5)))
     before = amending(-1, FINISH, every_step=True)
     await made(bench, thread, before)
     pipeline = bench.model.block(DENOISE).pipeline
