@@ -65,7 +65,7 @@ soak: setup ## 30 min of steady work: no memory, thread, descriptor or stream gr
 crowd: setup ## 1,000 watchers and 200 submitters at once
 	$(BIN)/python -m bench.crowd --json
 
-short-jobs: setup ## 2,000 short jobs with cancels, failures and preemptions on one denoiser
+short-jobs: setup ## 2,000 short jobs with cancels, amendments, failures and preemptions on one denoiser
 	$(BIN)/python -m bench.short_jobs --json
 
 compose-test: ## build the images, run the compose file, make a picture through it

@@ -435,8 +435,9 @@ class Amendment(_message.Message):
     """
     @_builtins.property
     def finish_now(self) -> Global___FinishNow:
-        """The output at work ends with the step under way, as the clean sample that the sampler predicts there. Outputs that
-        have not begun run as many steps as it has run; one that waits to begin runs one.
+        """The output at work ends with the step under way, as the clean sample that the sampler predicts there; between two
+        steps, where the job is paused there, mostly with the one that is done. Outputs that have not begun run as many
+        steps as it has run; one that waits to begin runs one.
         """
 
     def __init__(
