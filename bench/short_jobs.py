@@ -5,8 +5,9 @@ that may be merged to rounding. `amends` counts what was asked for, and when it 
 (or in its first step), `running`, too `late` to change a step, or when it was `over`. `pauses`: how often a job gave
 way to a better-ranked one. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more
 after the last job than after a quarter of them.
-`alone_changed`: jobs that come out otherwise alone after all that than before. `wrong`, `hung`, `difference`,
-`left_on_device`, `threads_more` and `alone_changed` are to be 0.
+`alone_changed`: jobs that come out otherwise alone after all that than before. Exits with 1 if `sound` is not true:
+`hung`, `astray` (failed, and were not to), `wrong`, `difference`, `alone_changed`, `left_on_device` and `threads_more`
+are to be 0.
 
     python -m bench.short_jobs --json
 """
@@ -15,6 +16,7 @@ import argparse
 import asyncio
 import gc
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -46,6 +48,15 @@ async def run_short_jobs(bench: BenchDenoiser, job_count: int, seed: int) -> dic
     await runner.run(plans[job_count // 4 :])
     grown = _held_bytes() - held
     tally = runner.tally
+    zeros = {
+        "hung": tally.outcomes["hung"],
+        "astray": tally.astray,
+        "wrong": len(tally.wrong),
+        "difference": tally.difference,
+        "alone_changed": len(await runner.alone.changed()),
+        "left_on_device": await bench.host.thread.run((1e9, ""), lambda: bench.host.thread.started_count - 1),
+        "threads_more": process.num_threads() - threads,
+    }
     return {
         "benchmark": "short_jobs",
         "jobs": job_count,
@@ -53,15 +64,11 @@ async def run_short_jobs(bench: BenchDenoiser, job_count: int, seed: int) -> dic
         "outcomes": dict(tally.outcomes),
         "amends": {kind: dict(outcomes) for kind, outcomes in tally.amends.items()},
         "pauses": bench.host.thread.pause_count,
-        "hung": tally.outcomes["hung"],
-        "wrong": len(tally.wrong),
-        "difference": tally.difference,
+        **zeros,
         "merging_difference": tally.merging_difference,
-        "alone_changed": len(await runner.alone.changed()),
         "merged_share": round(tally.merged_forwards / max(1, tally.forwards), 3),
-        "left_on_device": await bench.host.thread.run((1e9, ""), lambda: bench.host.thread.started_count - 1),
         "growth_mb": round(grown / 2**20, 2),
-        "threads_more": process.num_threads() - threads,
+        "sound": not any(zeros.values()),
     }
 
 
@@ -91,6 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     result: dict[str, Any] = asyncio.run(run(options.jobs, options.seed))
     print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    sys.exit(0 if result["sound"] else 1)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class Tally:
     merged_forwards: int = 0
     forwards: int = 0
 
+    @property
+    def astray(self) -> int:
+        """Jobs that failed and were not to."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome.startswith("failed: "))
+
     def amended(self, plan: Plan, outcome: str) -> None:
         self.amends.setdefault(plan.change_kind, Counter())[outcome] += 1
 

@@ -15,5 +15,4 @@ async def test_nobody_hangs_nothing_stays_and_no_result_is_wrong(tiny_checkpoint
     assert set(result["outcomes"]) == {"finished", "cancelled", "failed", "reranked"}, result
     assert all(result["amends"][kind]["running"] for kind in ("more_steps", "fewer_steps", "finish_now")), result
     assert result["pauses"] > 0, result
-    for figure in ("hung", "wrong", "difference", "alone_changed", "left_on_device", "threads_more"):
-        assert result[figure] == 0, result
+    assert result["sound"], result
