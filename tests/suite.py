@@ -49,12 +49,17 @@ class RunningSuite:
         """All processes."""
         return list(self._suite.processes)
 
+    @property
+    def token_file(self) -> Path | None:
+        """A token of an admin's; None where the router asks for none."""
+        return self._suite.token_file
+
     def pid(self, name: str) -> int | None:
         """Process id; None while it is down."""
         return self._suite.processes[name].pid
 
     def worker_address(self, name: str) -> str:
-        """`host:port` of a worker's own gRPC server."""
+        """`host:port` at which one process listens."""
         return self._suite.processes[name].address or ""
 
     def log(self, name: str) -> str:
@@ -116,6 +121,7 @@ def running_suite(
     router_config: Path | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
     auth: bool | None = None,
+    tls: Path | None = None,
     restarts: RestartPolicy | None = None,
 ) -> Iterator[RunningSuite]:
     """Start a suite and wait until every worker takes jobs; at the end stop it. One start takes 5 to 15 seconds.
@@ -137,6 +143,7 @@ def running_suite(
         start_timeout_s=WAIT_S,
         flags=flags or {},
         auth=auth,
+        tls=tls,
         restarts=restarts or RestartPolicy(first_pause_s=0.1),
     )
     loop = asyncio.new_event_loop()

@@ -106,19 +106,6 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def renew_context(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Have the next connection use the files as they are now; files that cannot be used leave it as it was."""
-    try:
-        files.check()
-    except TlsError as error:
-        log.warning("certificates_not_renewed", error=str(error))
-        return
-    if files.ca is not None:
-        context.load_verify_locations(files.ca)
-    if files.certificate is not None:
-        context.load_cert_chain(files.certificate, files.key)
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()

@@ -34,7 +34,7 @@ from triptych.errors import TriptychError
 from triptych.exchange import Exchange
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer, reachable_address
-from triptych.rpc.guard import Guard, PeerName, SharedToken, everyone, read_token
+from triptych.rpc.guard import Guard, PeerName, SharedToken, both, everyone, read_token
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
@@ -170,10 +170,9 @@ def _load(host: WorkerHost, service: StageService) -> None:
 
 
 def _guard(config: WorkerConfig) -> Guard:
-    """Only the router may call. Raises `ValueError` for a token file without a token."""
-    if config.token_file is not None:
-        return SharedToken(read_token(config.token_file))
-    return PeerName("router") if config.tls.ca is not None else everyone
+    """Only the router may call: by its token, its certificate, or both. Raises `ValueError` for a bad token file."""
+    shown = PeerName("router") if config.tls.ca is not None else everyone
+    return shown if config.token_file is None else both(shown, SharedToken(read_token(config.token_file)))
 
 
 @contextlib.asynccontextmanager

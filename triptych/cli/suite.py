@@ -33,6 +33,14 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="have the router ask for tokens, the first made here (default: if other machines can reach it)",
     )
+    up.add_argument(
+        "--tls",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="mutual TLS on every hop, with the certificates of a folder; what is missing there is made "
+        "(default folder: secrets/tls in the suite's)",
+    )
     add_suite_options(up)
     up.set_defaults(run=run_up)
     down = commands.add_parser("down", parents=[shared], help="stop the suite that runs here")
@@ -46,7 +54,8 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
 async def run_up(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run a suite until Ctrl-C, or leave it running."""
     state_dir = args.state or default_state_dir()
-    config = suite_config(args, state_dir=state_dir, listen=args.listen, auth=args.auth)
+    tls = None if args.tls is None else Path(args.tls or state_dir / "secrets" / "tls")
+    config = suite_config(args, state_dir=state_dir, listen=args.listen, auth=args.auth, tls=tls)
     startup = Startup(terminal)
     startup.open_spinner()
     try:
@@ -102,6 +111,10 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
         terminal.say(f"ready after {startup.elapsed_s:.1f} s; router at {suite.address}; Ctrl-C stops it")
         if suite.token_file is not None:
             terminal.note(f"clients need a token: {suite.token_file} has one; more: triptych token new --help")
+        if config.tls is not None and not config.has_own_tls:
+            terminal.note(
+                f"clients need a certificate: {config.tls} has client.pem and client.key, and ca.pem to trust"
+            )
         terminal.tell(
             {
                 "state": "ready",

@@ -37,7 +37,9 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
 
 
-def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str, auth: bool | None = None) -> "SuiteConfig":
+def suite_config(
+    args: argparse.Namespace, *, state_dir: Path, listen: str, auth: bool | None = None, tls: Path | None = None
+) -> "SuiteConfig":
     """The suite that the options ask for. Raises `Failure`, also when the packages it needs are not installed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -67,6 +69,7 @@ def suite_config(args: argparse.Namespace, *, state_dir: Path, listen: str, auth
             listen=listen,
             router_config=args.config,
             auth=auth,
+            tls=tls,
             device=args.device,
             threads=args.threads,
             stage_threads=args.stage_threads,

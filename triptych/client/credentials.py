@@ -36,8 +36,10 @@ def hosts_and_ports(address: str) -> list[str]:
 
 def _named_tls(suite: LocalSuite | None, address: str) -> TlsFiles | None:
     certificate, key, ca = (_path(name) for name in ("CERTIFICATE", "KEY", "CA"))
-    if ca is None and suite is not None and suite.ca:
-        ca = Path(suite.ca)
+    if suite is not None:
+        ca = ca or (Path(suite.ca) if suite.ca else None)
+        if certificate is None and key is None and suite.certificate:
+            certificate, key = Path(suite.certificate), Path(suite.key)
     files = TlsFiles(certificate, key, ca)
     return files if files.wanted or _TLS_SCHEME in address else None
 

@@ -21,7 +21,8 @@ LOCK_FILE = "suite.lock"
 class LocalSuite:
     """A running suite: its supervisor's process id, its router's `host:port`, NATS, and its processes by name.
 
-    `token_file` and `ca` are what its owner's clients need, where it asks for tokens or uses TLS; "" where it does not.
+    `token_file`, and `ca`, `certificate` and `key`, are what its owner's clients need, where it asks for tokens or
+    certificates; "" where it does not.
     """
 
     pid: int
@@ -30,6 +31,8 @@ class LocalSuite:
     processes: dict[str, int]
     token_file: str = ""
     ca: str = ""
+    certificate: str = ""
+    key: str = ""
 
     def write(self, state_dir: Path) -> None:
         """Replace the state file in one step."""

@@ -6,16 +6,19 @@ would not do: a question says where its answer goes, NATS lets it name any subje
 stream's subject is stored. Across accounts it comes to a subject of the asker's own account, where nobody listens.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triptych.exchange.connection import inbox_prefix
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX
 from triptych.exchange.streams import events_subject
+from triptych.tls import TlsFiles
 
 ROLES = ("router", "encoder", "denoiser", "decoder")
 _WORKERS = ROLES[1:]
 _ANSWER_TTL = "1m"
+_HANDSHAKE_S = 10
 _PREVIEW_LATENTS = "triptych.v1.preview.latents.*"
 _PREVIEW_MADE = "triptych.v1.preview.made.*"
 
@@ -73,10 +76,18 @@ def permissions(role: str) -> Permissions:
     }[role]
 
 
-def server_config(base: str, passwords: Mapping[str, str]) -> str:
-    """A server's configuration: the base and an account for each role. Passwords are letters and digits."""
+def server_config(base: str, passwords: Mapping[str, str], tls: TlsFiles | None = None) -> str:
+    """A server's configuration: the base, an account for each role, mutual TLS. Passwords are letters and digits."""
     accounts = "\n".join(_account(role, passwords[role]) for role in ROLES)
-    return f"{base}\n# Made by Triptych; made anew at each start.\naccounts {{\n{accounts}\n}}\n"
+    encryption = _encryption(tls) if tls is not None else ""
+    return f"{base}\n# Made by Triptych; made anew at each start.\naccounts {{\n{accounts}\n}}\n{encryption}"
+
+
+def _encryption(tls: TlsFiles) -> str:
+    """`handshake_first`: no word in clear, so that nobody between can say that there is no TLS here."""
+    named = {"cert_file": tls.certificate, "key_file": tls.key, "ca_file": tls.ca}
+    files = "".join(f"  {name}: {json.dumps(str(path))}\n" for name, path in named.items())
+    return f"tls {{\n{files}  verify: true\n  handshake_first: true\n  timeout: {_HANDSHAKE_S}\n}}\n"
 
 
 def _account(role: str, password: str) -> str:

@@ -1,7 +1,6 @@
 """One NATS connection that is never given up, and questions asked over it."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from nats.aio.msg import Msg
 
 from triptych.exchange.config import ExchangeConfig
 from triptych.exchange.errors import ExchangeUnavailable
-from triptych.tls import client_context, renew_context
+from triptych.tls import TlsError, client_context
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +59,6 @@ class Connection:
         self._closing = False
         self._lost_at_s = 0.0
         self._inbox = ""
-        self._tls: ssl.SSLContext | None = None
         self._asked = 0
         self._answers: dict[str, asyncio.Future[Msg]] = {}
 
@@ -88,14 +86,16 @@ class Connection:
     async def _connect(self) -> None:
         config = self._config
         self._opened = True
-        self._tls = client_context(config.tls) if config.tls.wanted else None
+        tls = client_context(config.tls) if config.tls.wanted else None
         await self.client.connect(
             servers=config.servers,
             name=f"{config.client_name} {self._role}",
             user_credentials=str(config.credentials_file) if config.credentials_file else None,
             user=config.user or None,
             password=self._password if config.password_file else None,
-            tls=self._tls,
+            tls=tls,
+            # No word in clear: nobody on the way can say that there is no TLS here, and be told the password.
+            tls_handshake_first=tls is not None,
             inbox_prefix=inbox_prefix(config.user),
             max_reconnect_attempts=-1,
             reconnect_time_wait=config.reconnect_pause_s,
@@ -117,9 +117,12 @@ class Connection:
 
     def _unreachable(self) -> str:
         why, where = self.client.last_error, self._config.shown_url
-        if why is None or isinstance(why, ConnectionRefusedError | nats.errors.NoServersError):
-            return f"no NATS server at {where}"
-        return f"the NATS server at {where} cannot be used: {why or repr(why)}"
+        nobody = why is None or isinstance(why, ConnectionRefusedError | nats.errors.NoServersError)
+        said = (
+            f"no NATS server at {where}" if nobody else f"the NATS server at {where} cannot be used: {why or repr(why)}"
+        )
+        hint = "; with exchange.tls it must have `handshake_first: true` in its tls block"
+        return f"{said}{hint if self._config.tls.wanted else ''}"
 
     async def close(self) -> None:
         """Close for good; questions under way fail."""
@@ -193,11 +196,20 @@ class Connection:
         self._up.clear()
         self._lost_at_s = time.monotonic()
         self._fail_questions()
-        if self._tls is not None:
-            renew_context(self._tls, self._config.tls)
+        self._renew_certificates()
         if not self._closing:
             self.counters.disconnects += 1
             self._log.warning("nats_disconnected")
+
+    def _renew_certificates(self) -> None:
+        """Have the next connection use the files as they are now; files that cannot be used change nothing."""
+        if not self._config.tls.wanted:
+            return
+        try:
+            # A new one: an authority that was replaced is trusted no more.
+            self.client.options["tls"] = client_context(self._config.tls)
+        except TlsError as error:
+            self._log.warning("certificates_not_renewed", error=str(error))
 
     async def _on_reconnected(self) -> None:
         self.counters.reconnects += 1

@@ -20,6 +20,16 @@ def everyone(method: str, context: Context) -> None:
     """A guard that lets everyone in."""
 
 
+def both(first: Guard, second: Guard) -> Guard:
+    """A guard that lets in whom both let in."""
+
+    def admit(method: str, context: Context) -> None:
+        first(method, context)
+        second(method, context)
+
+    return admit
+
+
 def bearer_token(context: Context) -> str | None:
     """The token that the caller sent as `authorization: Bearer TOKEN`; None if it sent none, or more than one."""
     sent = [value for key, value in context.invocation_metadata() or () if key == METADATA_KEY]

@@ -10,6 +10,7 @@ from typing import Any
 
 from triptych.exchange import server as nats_server
 from triptych.rpc.exposure import is_loopback
+from triptych.supervisor.certificates import CLIENT, Certificates
 from triptych.supervisor.secrets import Secrets
 from triptych.supervisor.service import RestartPolicy
 from triptych.tls import TlsFiles
@@ -27,7 +28,8 @@ class SuiteConfig:
     `device` may name several, separated by commas: the workers of a role take them in turn. `threads` are for torch in
     each denoiser, `stage_threads` in each encoder and decoder; None divides the cores. With `auth` the router asks for
     tokens, the first of which the suite makes; None: if other machines can reach it and `router_config` does not say
-    how that is meant. `flags` are further flags per role ("router", "encoder", …). Times in seconds.
+    how that is meant. `tls` is a folder of certificates for every hop, as `Certificates` has it; what is missing in it
+    is made. `flags` are further flags per role ("router", "encoder", …). Times in seconds.
     """
 
     state_dir: Path
@@ -39,6 +41,7 @@ class SuiteConfig:
     listen: str = "127.0.0.1:0"
     router_config: Path | None = None
     auth: bool | None = None
+    tls: Path | None = None
     device: str = "auto"
     threads: int | None = None
     stage_threads: int | None = None
@@ -74,13 +77,25 @@ class SuiteConfig:
     def router_tls(self) -> TlsFiles | None:
         """What calls from this machine to the router are made with; None where it has no certificate.
 
-        The certificate trusts itself, and must name localhost.
+        One that `router_config` names trusts itself, and must name localhost.
         """
+        if self.certificates is not None and not self.has_own_tls:
+            return self.certificates.of(CLIENT)
         files = {name: Path(path) for name, path in self._router_settings().get("tls", {}).items()}
         certificate = files.get("certificate")
         if certificate is None:
             return None
         return TlsFiles(certificate, files.get("key"), certificate) if "ca" in files else TlsFiles(ca=certificate)
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """The folder of `tls`."""
+        return Certificates(self.tls) if self.tls is not None else None
+
+    @property
+    def has_own_tls(self) -> bool:
+        """Whether `router_config` says itself what the router shows its clients."""
+        return bool(self._router_settings().get("tls"))
 
     def _router_settings(self) -> dict[str, Any]:
         return tomllib.loads(self.router_config.read_text()) if self.router_config is not None else {}
@@ -115,7 +130,9 @@ class CommandLines:
         """The router number `index`, on its earlier address if it had one; else so many ports past the first's."""
         name = router_name(index)
         own = ["--config", str(self._config.router_config.resolve())] if self._config.router_config else []
-        own += ["--worker_token_file", str(self._secrets.worker_token("router"))]
+        own += ["--worker_token_file", str(self._secrets.worker_token("router")), *self._tls("worker_tls", "router")]
+        if not self._config.has_own_tls:
+            own += self._tls("tls", "router")
         if self._config.makes_tokens:
             own += ["--tokens_file", str(self._secrets.tokens_file)]
         return self._service("router", name, address or self._listen(index), exchange_url, own)
@@ -134,6 +151,7 @@ class CommandLines:
             *("--threads", str(self._threads(role))),
             *("--token_file", str(self._secrets.worker_token(role))),
             *("--exchange.manage_streams", "false"),
+            *self._tls("tls", role),
         ]
         return self._service(role, name, "127.0.0.1:0", exchange_url, own)
 
@@ -151,8 +169,18 @@ class CommandLines:
             *("--exchange.client_name", name),
             *("--exchange.user", role),
             *("--exchange.password_file", str(self._secrets.password(role))),
+            *self._tls("exchange.tls", role),
             *self._config.flags.get(role, ()),
         ]
+
+    def _tls(self, setting: str, part: str) -> list[str]:
+        """The flags that give a setting the part's certificate; none without TLS."""
+        certificates = self._config.certificates
+        if certificates is None:
+            return []
+        files = certificates.of(part)
+        named = {"certificate": files.certificate, "key": files.key, "ca": files.ca}
+        return [flag for name, path in named.items() for flag in (f"--{setting}.{name}", str(path))]
 
     def _threads(self, role: str) -> int:
         config, cores = self._config, usable_cores()

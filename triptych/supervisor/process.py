@@ -53,9 +53,16 @@ class Process:
 
     def terminate(self) -> None:
         """Ask it to end; nothing if it has."""
+        self._signal(signal.SIGTERM)
+
+    def hang_up(self) -> None:
+        """Ask it to read its files again; nothing if it has ended."""
+        self._signal(signal.SIGHUP)
+
+    def _signal(self, number: int) -> None:
         if self._running():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it and whatever it started, at once."""

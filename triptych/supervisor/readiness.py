@@ -65,9 +65,9 @@ class NatsReadiness:
 class ServiceReadiness:
     """Waits for a service's address file, then for its health to be SERVING."""
 
-    def __init__(self, address_file: Path, tls: TlsFiles | None = None) -> None:
+    def __init__(self, address_file: Path, tls: TlsFiles | None = None, server_name: str = "localhost") -> None:
         self._address_file = address_file
-        self._credentials = Credentials(tls=tls, server_name="localhost")
+        self._credentials = Credentials(tls=tls, server_name=server_name)
 
     def expect(self) -> None:
         """Remove the file of an earlier process."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from triptych.exchange.accounts import ROLES, server_config
 from triptych.exchange.server import find_config
+from triptych.tls import TlsFiles
 from triptych.tokens import new_token, token_entry
 
 ADMIN_TENANT = "operator"
@@ -49,10 +50,11 @@ class Secrets:
     def worker_token(self, role: str) -> Path:
         return self._folder / role / "worker.token"
 
-    def make(self, base: Path | None = None) -> None:
+    def make(self, base: Path | None = None, tls: TlsFiles | None = None) -> None:
         """Make what is missing. What is there stays, but for `nats.conf`, which follows the version and the base.
 
-        The base is the repository's configuration of NATS by default. Raises `OSError`.
+        The base is the repository's configuration of NATS by default. With `tls` NATS shows its clients a certificate,
+        and asks them for theirs. Raises `OSError`.
         """
         for role in ("nats", *ROLES):
             (self._folder / role).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +64,7 @@ class Secrets:
             _once(self.worker_token(role), lambda: shared)
         admin = _once(self.admin_token, new_token)
         _once(self.tokens_file, lambda: token_entry(admin, ADMIN_TENANT, ["admin"], "made at the first start"))
-        _write(self.nats_config, server_config((base or find_config()).read_text(), passwords))
+        _write(self.nats_config, server_config((base or find_config()).read_text(), passwords, tls))
 
     def give_to(self, user: int) -> None:
         """Make a user the owner of every file; only root can. Raises `OSError`."""

@@ -110,6 +110,11 @@ class Service:
         if self._process is not None:
             self._process.kill()
 
+    def reload(self) -> None:
+        """SIGHUP: have it read its files again."""
+        if self._process is not None:
+            self._process.hang_up()
+
     def abort(self) -> None:
         """SIGKILL, and no other start; `stop` may be waiting."""
         self._stopping.set()

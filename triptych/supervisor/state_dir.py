@@ -62,7 +62,6 @@ class StateDir:
         self._lock = descriptor
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
-        self.secrets.make()
 
     def release(self) -> None:
         """Give the folder back, and take the note of the running suite away."""

@@ -14,14 +14,17 @@ from triptych.client.local_suite import LocalSuite
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import ExchangeConfig
 from triptych.rpc.guard import read_token
+from triptych.supervisor.certificates import NATS, CertificatesError
 from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, router_name, worker_name
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
+from triptych.supervisor.renewal import tell_renewals
 from triptych.supervisor.service import Service, ServiceState
 from triptych.supervisor.state_dir import StateDir
+from triptych.tls import TlsError, TlsFiles
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
-NATS = "nats"
+EVERYWHERE = ("0.0.0.0", "::")
 # What a process may take beyond its drain before it is killed.
 STOP_MARGIN_S = 5.0
 FLEET_LOOK_EVERY_S = 0.2
@@ -46,6 +49,8 @@ class Suite:
         self._told = on_change
         self._dir = StateDir(config.state_dir)
         self._commands = CommandLines(config, self._dir.run, self._dir.nats, self._dir.secrets)
+        self._certificates = config.certificates
+        self._renewing: asyncio.Task[None] | None = None
         self._complete = False
 
     @property
@@ -72,7 +77,8 @@ class Suite:
     def exchange(self) -> ExchangeConfig:
         """A way to NATS with all rights, the router's: to look inside."""
         secrets = self._dir.secrets
-        return ExchangeConfig(url=self.exchange_url, user="router", password_file=secrets.password("router"))
+        tls = self._certificates.of("router") if self._certificates is not None else TlsFiles()
+        return ExchangeConfig(url=self.exchange_url, user="router", password_file=secrets.password("router"), tls=tls)
 
     @property
     def token_file(self) -> Path | None:
@@ -103,6 +109,7 @@ class Suite:
         Raises `SuiteRunning`, `SuiteError`, or `OSError` for a folder that cannot be used. After an error, `stop`.
         """
         self._dir.acquire()
+        self._make_secrets()
         _check_free(self.config.listen)
         try:
             async with asyncio.timeout(self.config.start_timeout_s):
@@ -111,10 +118,16 @@ class Suite:
             raise SuiteError(self._late()) from None
         self._complete = True
         self._write_state()
+        if self._certificates is not None:
+            # The services look for themselves.
+            renewals = tell_renewals(self._certificates.of(NATS), self.processes[NATS].reload)
+            self._renewing = asyncio.create_task(renewals)
 
     async def stop(self) -> None:
         """Drain workers and router, then stop NATS. Every process has ended when this returns."""
         self._complete = False
+        if self._renewing is not None:
+            self._renewing.cancel()
         grace_s = self.config.drain_s + STOP_MARGIN_S
         served = [service for name, service in self.processes.items() if name != NATS]
         await asyncio.gather(*(service.stop(grace_s) for service in served))
@@ -169,6 +182,15 @@ class Suite:
         await self.wait_ready(*(worker_name(role, index) for index in range(count)))
         self._write_state()
 
+    def _make_secrets(self) -> None:
+        try:
+            if self._certificates is not None:
+                host = self.config.listen.rpartition(":")[0].strip("[]")
+                self._certificates.make([] if host in EVERYWHERE else [host])
+            self._dir.secrets.make(tls=self._certificates.of(NATS) if self._certificates is not None else None)
+        except (CertificatesError, TlsError) as error:
+            raise SuiteError(str(error)) from error
+
     async def _start_all(self) -> None:
         nats = self._add(NATS, lambda: self._commands.nats(self.processes[NATS].address))
         nats.start()
@@ -193,11 +215,17 @@ class Suite:
         log = ProcessLog(self._dir.logs / f"{name}.log")
         readiness: Readiness = NatsReadiness(log)
         if name != NATS:
-            tls = self.config.router_tls if name in self._router_names else None
-            readiness = ServiceReadiness(self._commands.address_file(name), tls)
+            readiness = self._service_readiness(name)
         service = Service(name, command, readiness, log, self.config.restarts, self._changed)
         self.processes[name] = service
         return service
+
+    def _service_readiness(self, name: str) -> Readiness:
+        address_file = self._commands.address_file(name)
+        if name in self._router_names:
+            return ServiceReadiness(address_file, self.config.router_tls)
+        tls = self._certificates.of("router") if self._certificates is not None else None
+        return ServiceReadiness(address_file, tls, name.rpartition("-")[0])
 
     async def _until_ready(self, services: Iterable[Service]) -> None:
         async def ready(service: Service) -> None:
@@ -225,9 +253,18 @@ class Suite:
     def _write_state(self) -> None:
         pids = {name: service.pid for name, service in self.processes.items()}
         running = {name: pid for name, pid in pids.items() if pid is not None}
-        token_file, tls = str(self.token_file or ""), self.config.router_tls
-        ca = str(tls.ca.absolute()) if tls is not None and tls.ca is not None else ""
-        LocalSuite(os.getpid(), self.address, self.exchange_url, running, token_file, ca).write(self._dir.path)
+        tls = self.config.router_tls or TlsFiles()
+        ca, certificate, key = (str(path.absolute()) if path else "" for path in (tls.ca, tls.certificate, tls.key))
+        LocalSuite(
+            os.getpid(),
+            self.address,
+            self.exchange_url,
+            running,
+            token_file=str(self.token_file or ""),
+            ca=ca,
+            certificate=certificate,
+            key=key,
+        ).write(self._dir.path)
 
     def _late(self) -> str:
         unready = [service for service in self.processes.values() if service.state is not ServiceState.READY]

@@ -10,9 +10,10 @@ import grpc
 import structlog
 
 from services.router.leadership.lease import Leadership
+from services.router.leadership.peer_links import PeerLinks
 from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError, from_rpc_error
-from triptych.rpc import Credentials, open_channel
+from triptych.rpc import Credentials
 from triptych.rpc.guard import METADATA_KEY
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
@@ -27,7 +28,6 @@ FORWARDED = "triptych-forwarded"
 _WAIT_S = 10.0
 _AGAIN_S = 0.1
 _RETRY_AFTER_S = 1.0
-_MAX_CHANNELS = 4
 # The leader has done nothing, or what it did may be asked for again: every call has an id by then.
 _PASSING = frozenset({Reason.UNREACHABLE, Reason.NOT_READY, Reason.DRAINING})
 _REPEATABLE = ("SubmitJobRequest", "AmendJobRequest", "GenerateMediaRequest")
@@ -55,11 +55,10 @@ class Forward:
     def __init__(self, leadership: Leadership, own_address: str, credentials: Credentials) -> None:
         self._leadership = leadership
         self._own_address = own_address
-        self._credentials = credentials
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._links = PeerLinks(credentials)
 
     async def close(self) -> None:
-        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+        await self._links.close()
 
     async def unary(self, method: str, request: Any, context: Context) -> Any:
         """The leader's answer. One that goes, or hangs while another takes over, is left, and the next one asked."""
@@ -130,7 +129,7 @@ class Forward:
             if address == self._own_address:
                 raise Own
             if address:
-                return RouterServiceStub(self._channel(address))
+                return RouterServiceStub(self._links.channel(address))
             try:
                 await asyncio.wait_for(self._leadership.change(), _left(until_s))
             except TimeoutError:
@@ -160,14 +159,6 @@ class Forward:
 
     def _changing(self) -> "asyncio.Future[None]":
         return asyncio.ensure_future(self._leadership.change())
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.pop(address, None) or open_channel(address, self._credentials)
-        self._channels[address] = channel
-        if len(self._channels) > _MAX_CHANNELS:
-            oldest = next(iter(self._channels))
-            asyncio.get_running_loop().create_task(self._channels.pop(oldest).close())
-        return channel
 
 
 class Told:

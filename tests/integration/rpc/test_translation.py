@@ -1,5 +1,7 @@
 """Requests that are none: answered in the catalog's words, as all bad input is."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -7,9 +9,11 @@ import grpc
 import pytest
 
 from bench.fuzz_messages import deep, wire_field
-from triptych.errors import Reason, from_rpc_error
+from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import RpcServer, open_channel
 from triptych.rpc.channel import MESSAGE_BYTES, METADATA_BYTES
+from triptych.rpc.guard import Guard, everyone
+from triptych.rpc.translation import MAX_OPEN_STREAMS, ErrorTranslation
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
@@ -28,12 +32,17 @@ class Answering(RouterServiceServicer):
 
 
 @pytest.fixture
-async def channel() -> AsyncIterator[grpc.aio.Channel]:
+async def address() -> AsyncIterator[str]:
     server = RpcServer("127.0.0.1:0", [SERVICE])
     await server.start(lambda server: add_RouterServiceServicer_to_server(Answering(), server))
-    async with open_channel(server.address) as channel:
-        yield channel
+    yield server.address
     await server.stop(0)
+
+
+@pytest.fixture
+async def channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
+    async with open_channel(address) as channel:
+        yield channel
 
 
 UNPARSABLE = {"noise": b"\xff\xff", "a surrogate": wire_field(2, b"\xed\xa0\x80"), "too deep": deep(200)}
@@ -61,6 +70,70 @@ async def test_headers_and_messages_are_bounded(channel: grpc.aio.Channel) -> No
             await call(request, metadata=metadata)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await call(b"") == b""
+
+
+def unknown(method: str, context: Context) -> None:
+    """A guard that knows nobody."""
+    raise TriptychError(Reason.UNAUTHENTICATED, "Nobody may call.")
+
+
+async def nothing() -> AsyncGenerator[bytes, None]:
+    """A request that never comes, and is never over."""
+    await asyncio.Event().wait()
+    yield b""
+
+
+@pytest.mark.parametrize("method", ["SubmitJob", "GenerateMedia"])
+@pytest.mark.parametrize(
+    ("guard", "code"),
+    [(unknown, grpc.StatusCode.UNAUTHENTICATED), (everyone, grpc.StatusCode.INVALID_ARGUMENT)],
+    ids=["who is not known", "who is known"],
+)
+async def test_a_call_without_a_request_is_not_held_open(guard: Guard, code: grpc.StatusCode, method: str) -> None:
+    """Who is not known is not waited for at all."""
+    waits_s = 0.05 if guard is everyone else 3600.0
+    server = grpc.aio.server(interceptors=[ErrorTranslation(guard, waits_s)])
+    add_RouterServiceServicer_to_server(Answering(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    async with open_channel(address) as channel:
+        stub: Any = channel
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.stream_unary(f"/{SERVICE}/{method}")(nothing(), timeout=10)
+        assert caught.value.code() is code
+    await server.stop(0)
+
+
+async def test_health_and_reflection_leave_calls_for_others(channel: grpc.aio.Channel) -> None:
+    stub: Any = channel
+    open_streams = []
+    for path in ("/grpc.health.v1.Health/Watch", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"):
+        for _ in range(MAX_OPEN_STREAMS // 2):
+            stream = stub.stream_stream(path)()
+            await stream.write(wire_field(7, b"") if "reflection" in path else b"")
+            assert await stream.read() is not grpc.aio.EOF
+            open_streams.append(stream)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.unary_stream("/grpc.health.v1.Health/Watch")(b"").read()
+    assert from_rpc_error(caught.value).reason is Reason.TOO_MANY_STREAMS
+    assert await stub.unary_unary("/grpc.health.v1.Health/Check")(b"")
+    assert await answer(channel, "SubmitJob", b"") == b""
+    for stream in open_streams:
+        stream.cancel()
+
+
+async def test_pings_are_bounded(channel: grpc.aio.Channel, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    ping = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + b"8 bytes."
+    writer.write(ping * 200)
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            answered = await reader.read()
+            assert b"too_many_pings" in answered
+    writer.close()
+    assert await answer(channel, "SubmitJob", b"") == b""
 
 
 async def test_calls_at_once_are_bounded() -> None:
