@@ -184,8 +184,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         task = self.pick(data, self.driver.running(stage))
         job = self.driver.jobs[task.job_id]
         self.driver.end_call(task)
-        if task.stage is Stage.DENOISE:
-            job.encoded = False
+        if task.stage is Stage.DENOISE and job.outputs - job.latents - job.decoded:
+            job.encoded = False  # one that owes nothing more is done without it; who runs it again will say so again
         if task.stage is Stage.DECODE:
             job.latents.discard(task.output_index)
             self.driver.targets.get(task.job_id, set()).discard(task.output_index)
