@@ -97,7 +97,8 @@ class Driver:
     def reload(self, config: SchedulerConfig) -> None:
         """Go on with other settings of the scheduler."""
         self.handle(ConfigReloaded(config))
-        log.info("scheduler_reloaded", policy=config.policy, pools=[pool.name for pool in config.pools])
+        pools = [pool.name for pool in config.pools]
+        log.info("scheduler_reloaded", policy=config.policy, kappa=config.kappa, pools=pools)
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job; one that is over stays as it is."""

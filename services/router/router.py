@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,11 @@ class Router:
         self._look.set()
 
     def reconfigure(self, config: RouterConfig) -> None:
-        """Take over the scheduler's settings; the others hold from the next start."""
+        """Take over the scheduler's settings; of the others it is logged that they hold from the next start."""
+        names = [each.name for each in fields(config) if each.name != "scheduler"]
+        later = [name for name in names if getattr(config, name) != getattr(self._config, name)]
+        if later:
+            log.warning("settings_hold_after_restart", names=later)
         self._config = replace(self._config, scheduler=config.scheduler)
         if self._leading.desk is not None:
             self._leading.desk.driver.reload(config.scheduler)
@@ -111,6 +115,9 @@ class Router:
 
     def _tell_ready(self, address: str) -> None:
         self._look.set()
+        desk = self._leading.desk
+        if desk is not None and desk.driver.scheduler.config != self._config.scheduler:
+            desk.driver.reload(self._config.scheduler)  # they changed while it took up what there was
         on_ready, self._on_ready = self._on_ready, lambda _: None
         on_ready(address)
 
