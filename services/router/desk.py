@@ -58,7 +58,7 @@ class Desk:
         self._exchange = exchange
         self._config = config
         events, records = EventStore(exchange), JobStore(exchange)
-        pricing = Pricing(catalog)
+        self.pricing = pricing = Pricing(catalog)
         self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
         self._recorders = Recorders(events, records, epoch, leadership.confirm, self._end, give_up)

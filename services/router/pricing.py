@@ -6,11 +6,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from services.router.core.estimator import CurveEstimator, Estimate, Sample, Serving
+from services.router.core.estimate_error import EstimateError
+from services.router.core.estimator import CallKind, CurveEstimator, Estimate, Sample, Serving
 from services.router.core.job import Stage, StageSeconds
 from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
 from services.router.core.quadratic import Point, Quadratic, fit
-from services.router.stages import FROM_PROTO
+from services.router.stages import FROM_PROTO, TO_PROTO
 from triptych.catalog import Catalog, Cost
 from triptych.durations import duration_of, seconds_of
 from triptych.v1 import job_pb2
@@ -101,12 +102,11 @@ class Pricing:
         usual = max(forwards, key=lambda each: each.call_count)
         self._estimator.passes.observe(shape, sum(each.call_count for each in forwards), usual.batch_size)
 
-    def errors(self) -> dict[tuple[str, Stage], float]:
-        """The median relative error of the last estimates, by model and stage; those that were never put to the test
-        are left out.
-        """
-        tested = {(name, stage): self._estimator.error(name, stage) for name in self._profiles for stage in Stage}
-        return {place: error for place, error in tested.items() if error is not None}
+    def errors(self) -> dict[CallKind, EstimateError]:
+        """How far off the last estimates were, where any was put to the test; in the order of models and stages."""
+        return dict(
+            sorted(self._estimator.errors().items(), key=lambda item: (item[0][0], TO_PROTO[item[0][1]], item[0][2]))
+        )
 
     def state(self) -> dict[str, Any]:
         """What was learnt, as plain values for JSON."""
@@ -121,6 +121,11 @@ class Pricing:
 
     def _set_cost(self, model: str) -> None:
         self._estimator.set_cost(model, self._cost(model))
+
+
+def _in_order(place: CallKind) -> tuple[str, int, str]:
+    model, stage, device = place
+    return model, TO_PROTO[stage], device
 
 
 def model_cost(cost: Cost, profile: ModelProfile, forward: Quadratic | None) -> ModelCost:

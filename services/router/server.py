@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol, cast
 
-from services.router.access.principal import caller
+from services.router.access.principal import Principal, caller
 from services.router.access.quotas import Quotas
 from services.router.desk import Desk
 from services.router.ids import check_job_id
@@ -112,8 +112,7 @@ class RouterServer(RouterServiceServicer):
         return views.models(self._open.catalog, self._open.driver.fleet)
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Context) -> pb.GetFleetResponse:
-        desk = self._open
-        return views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch, desk.jobs, caller())
+        return _fleet_view(self._open, caller())
 
     async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
         desk = self._open
@@ -128,7 +127,7 @@ class RouterServer(RouterServiceServicer):
         with self._stream():
             async for response in desk.driver.watch.follow(
                 check_interval(request),
-                lambda: views.fleet_view(desk.driver.fleet, desk.driver.scheduler, desk.epoch, desk.jobs, who),
+                lambda: _fleet_view(desk, who),
                 lambda decision: views.may_see(decision.job_id, desk.jobs, who),
             ):
                 yield response
@@ -153,6 +152,11 @@ class RouterServer(RouterServiceServicer):
                 yield
             finally:
                 self._free_streams += 1
+
+
+def _fleet_view(desk: Desk, who: Principal) -> pb.GetFleetResponse:
+    driver = desk.driver
+    return views.fleet_view(driver.fleet, driver.scheduler, desk.pricing, desk.epoch, desk.jobs, who)
 
 
 class _Abandonment:

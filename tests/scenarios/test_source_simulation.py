@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from services.router.core.config import PolicyName
+from services.router.core.config import Borrow, PolicyName
 from services.router.simulate.percentiles import percentile
 from services.router.simulate.settings import FleetSettings, PolicySettings, Pool
 from services.router.simulate.simulation import Run, simulate
@@ -63,3 +64,29 @@ def test_a_cap_on_videos_lets_images_through_and_holds_videos_back(rate: str) ->
     capped = run(rate, PolicySettings("pools", max_long_running=2))  # one pool, in the order of arrival
     assert p99(capped, "image", "wait_s") < p99(free, "image", "wait_s") / 10
     assert p99(capped, "video", "wait_s") > 2 * p99(free, "video", "wait_s")
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("policy", ["fcfs", "pools"])
+def test_starts_are_foretold_exactly_where_nobody_overtakes(rate: str, policy: PolicyName) -> None:
+    assert foretold_error(run(rate, PolicySettings(policy), TWO_POOLS)) == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("borrow", ["none", "idle", "preemptible"])
+def test_starts_are_foretold_with_what_may_be_borrowed(rate: str, borrow: Borrow) -> None:
+    found = run(rate, PolicySettings("stretch", borrow=borrow), TWO_POOLS)
+    assert foretold_error(found) <= 0.25  # those who overtake come later, unforeseen
+    waits = [(o.predicted_wait_s, o.wait_s) for o in found.outcomes if o.wait_s is not None]
+    assert median(abs((foretold_s or 0.0) - wait_s) for foretold_s, wait_s in waits) <= 0.15  # a block
+
+
+def foretold_error(found: Run) -> float:
+    """The median of |foretold - waited| over waited, of the videos that waited for more than a second."""
+    errors = [
+        abs(outcome.predicted_wait_s - outcome.wait_s) / outcome.wait_s
+        for outcome in found.outcomes
+        if outcome.job.kind == "video" and outcome.wait_s is not None and outcome.wait_s > 1.0
+        if outcome.predicted_wait_s is not None
+    ]
+    return median(errors)

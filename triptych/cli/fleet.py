@@ -3,7 +3,15 @@
 import argparse
 from typing import Any
 
-from triptych.cli.fleet_table import POOL_HEADER, WORKER_HEADER, pool_cells, sorted_workers, worker_cells
+from triptych.cli.fleet_table import (
+    ERROR_HEADER,
+    POOL_HEADER,
+    WORKER_HEADER,
+    error_cells,
+    pool_cells,
+    sorted_workers,
+    worker_cells,
+)
 from triptych.cli.fleet_watch import watch
 from triptych.cli.remote import router
 from triptych.cli.terminal import Terminal, enum_word, record, served_words
@@ -12,7 +20,7 @@ from triptych.v1 import worker_pb2
 
 def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
-    fleet = commands.add_parser("fleet", parents=[shared], help="show workers and pools")
+    fleet = commands.add_parser("fleet", parents=[shared], help="show workers, pools and how good estimates are")
     fleet.add_argument("--watch", action="store_true", help="go on showing them, and the scheduler's decisions")
     fleet.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two pictures (1)")
     fleet.set_defaults(run=run_fleet)
@@ -21,7 +29,7 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 async def run_fleet(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Show who works, on what, and how much is left to do."""
+    """Show who works, on what, how much is left to do, and how good the estimates are."""
     async with router(args) as client:
         if args.watch:
             await watch(client, terminal, args.interval)
@@ -31,6 +39,9 @@ async def run_fleet(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.table(WORKER_HEADER, [worker_cells(worker) for worker in sorted_workers(fleet)])
     terminal.say()
     terminal.table(POOL_HEADER, [pool_cells(pool) for pool in fleet.pools])
+    if fleet.estimate_errors:
+        terminal.say()
+        terminal.table(ERROR_HEADER, [error_cells(error) for error in fleet.estimate_errors])
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Workers and pools as rows of a table."""
+"""Workers, pools and the estimates' errors as rows of a table."""
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -7,7 +7,8 @@ from triptych.durations import seconds_of
 from triptych.v1 import router_service_pb2, worker_pb2
 
 WORKER_HEADER = ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "HEARTBEAT")
-POOL_HEADER = ("POOL", "WORKERS", "QUEUED", "RUNNING", "BACKLOG", "LIMIT")
+ERROR_HEADER = ("MODEL", "STAGE", "DEVICE", "MEASURED", "MEDIAN ERROR", "BIAS")
+POOL_HEADER = ("POOL", "WORKERS", "TO BORROW", "QUEUED", "RUNNING", "BACKLOG", "LIMIT")
 
 
 def sorted_workers(fleet: router_service_pb2.GetFleetResponse) -> list[router_service_pb2.Worker]:
@@ -33,10 +34,22 @@ def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:
     return (
         pool.name,
         str(pool.worker_count),
+        str(pool.borrowable_count),
         str(pool.queued_count),
         str(pool.running_count),
         _time(pool.backlog),
         _time(pool.max_backlog),
+    )
+
+
+def error_cells(error: router_service_pb2.EstimateError) -> tuple[str, ...]:
+    return (
+        error.model,
+        stage_word(error.stage),
+        error.device,
+        str(error.sample_count),
+        f"{_time(error.median_error)} ({error.median_relative_error:.0%})",
+        f"{error.bias:+.0%}",
     )
 
 

@@ -4,7 +4,15 @@ import sys
 from collections import deque
 from typing import Any, Protocol
 
-from triptych.cli.fleet_table import POOL_HEADER, WORKER_HEADER, pool_cells, sorted_workers, worker_cells
+from triptych.cli.fleet_table import (
+    ERROR_HEADER,
+    POOL_HEADER,
+    WORKER_HEADER,
+    error_cells,
+    pool_cells,
+    sorted_workers,
+    worker_cells,
+)
 from triptych.cli.terminal import GAP, Terminal, record, seconds, stage_word
 from triptych.client import Client
 from triptych.durations import seconds_of
@@ -57,7 +65,8 @@ class Lines:
             return
         for pool in response.snapshot.pools:
             line = (
-                f"pool {pool.name}: {pool.worker_count} workers, {pool.queued_count} queued, "
+                f"pool {pool.name}: {pool.worker_count} workers and {pool.borrowable_count} to borrow, "
+                f"{pool.queued_count} queued, "
                 f"{pool.running_count} running, {seconds(seconds_of(pool.backlog))} to run per worker"
             )
             if self._pools.get(pool.name) != line:
@@ -66,7 +75,7 @@ class Lines:
 
 
 class Table:
-    """Workers, pools and the newest decisions, drawn anew in place."""
+    """Workers, pools, the estimates' errors and the newest decisions, drawn anew in place."""
 
     def __init__(self, live: Any) -> None:
         self._live = live
@@ -89,6 +98,7 @@ class Table:
         return Group(
             _table("workers", WORKER_HEADER, [worker_cells(worker) for worker in sorted_workers(self._snapshot)]),
             _table("pools", POOL_HEADER, [pool_cells(pool) for pool in self._snapshot.pools]),
+            _table("estimates", ERROR_HEADER, [error_cells(error) for error in self._snapshot.estimate_errors]),
             _table(title, ("TIME", "WHAT", "JOB", "STAGE", "WORKER", "WHY"), [cells(each) for each in self._decisions]),
         )
 

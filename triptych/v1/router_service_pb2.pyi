@@ -439,6 +439,7 @@ class Verdict(_message.Message):
     BACKLOG_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
     admitted: _builtins.bool
     reason: _builtins.str
     """Empty if admitted, else the ErrorInfo reason that SubmitJob would give."""
@@ -455,6 +456,10 @@ class Verdict(_message.Message):
     def retry_after(self) -> _duration_pb2.Duration:
         """Predicted time until it would be admitted; unset if admitted."""
 
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """Predicted time until its denoise starts if it is admitted and nobody else comes, on borrowed workers too."""
+
     def __init__(
         self,
         *,
@@ -464,10 +469,11 @@ class Verdict(_message.Message):
         backlog: _duration_pb2.Duration | None = ...,
         limit: _duration_pb2.Duration | None = ...,
         retry_after: _duration_pb2.Duration | None = ...,
+        wait: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "limit", b"limit", "retry_after", b"retry_after"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "limit", b"limit", "retry_after", b"retry_after", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "backlog", b"backlog", "limit", b"limit", "pool", b"pool", "reason", b"reason", "retry_after", b"retry_after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "backlog", b"backlog", "limit", b"limit", "pool", b"pool", "reason", b"reason", "retry_after", b"retry_after", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -668,22 +674,28 @@ class GetFleetResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     POOLS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    ESTIMATE_ERRORS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Term of the answering router."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Worker]: ...
     @_builtins.property
     def pools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Pool]: ...
+    @_builtins.property
+    def estimate_errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___EstimateError]:
+        """Of what this router has measured; by model, stage and device."""
+
     def __init__(
         self,
         *,
         workers: _abc.Iterable[Global___Worker] | None = ...,
         pools: _abc.Iterable[Global___Pool] | None = ...,
         epoch: _builtins.int = ...,
+        estimate_errors: _abc.Iterable[Global___EstimateError] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "pools", b"pools", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "estimate_errors", b"estimate_errors", "pools", b"pools", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -861,10 +873,13 @@ class Pool(_message.Message):
     BACKLOG_FIELD_NUMBER: _builtins.int
     MAX_BACKLOG_FIELD_NUMBER: _builtins.int
     WORKER_COUNT_FIELD_NUMBER: _builtins.int
+    BORROWABLE_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     queued_count: _builtins.int
     running_count: _builtins.int
     worker_count: _builtins.int
+    borrowable_count: _builtins.int
+    """Idle workers of other pools that its jobs may borrow."""
     @_builtins.property
     def backlog(self) -> _duration_pb2.Duration:
         """Unrun estimated seconds of accepted jobs, per worker."""
@@ -880,11 +895,60 @@ class Pool(_message.Message):
         backlog: _duration_pb2.Duration | None = ...,
         max_backlog: _duration_pb2.Duration | None = ...,
         worker_count: _builtins.int = ...,
+        borrowable_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "max_backlog", b"max_backlog"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "max_backlog", b"max_backlog", "name", b"name", "queued_count", b"queued_count", "running_count", b"running_count", "worker_count", b"worker_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "borrowable_count", b"borrowable_count", "max_backlog", b"max_backlog", "name", b"name", "queued_count", b"queued_count", "running_count", b"running_count", "worker_count", b"worker_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Pool: _TypeAlias = Pool  # noqa: Y015
+
+@_typing.final
+class EstimateError(_message.Message):
+    """How far estimates were off, each told before its call was measured: the encode of a job, a forward of the denoising
+    network, the decode of an output.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    SAMPLE_COUNT_FIELD_NUMBER: _builtins.int
+    MEDIAN_ERROR_FIELD_NUMBER: _builtins.int
+    MEDIAN_RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    stage: _job_pb2.Stage.ValueType
+    device: _builtins.str
+    """Kind of device: a worker's `device` without its index."""
+    sample_count: _builtins.int
+    """Measurements so far. The rest is of the newest 64 of them."""
+    median_relative_error: _builtins.float
+    """The same as a part of what was measured."""
+    bias: _builtins.float
+    """All that was estimated over all that was measured, less 1: above 0, estimates are too long."""
+    @_builtins.property
+    def median_error(self) -> _duration_pb2.Duration:
+        """Median of |estimated - measured| of one call."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        stage: _job_pb2.Stage.ValueType = ...,
+        device: _builtins.str = ...,
+        sample_count: _builtins.int = ...,
+        median_error: _duration_pb2.Duration | None = ...,
+        median_relative_error: _builtins.float = ...,
+        bias: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["median_error", b"median_error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "device", b"device", "median_error", b"median_error", "median_relative_error", b"median_relative_error", "model", b"model", "sample_count", b"sample_count", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EstimateError: _TypeAlias = EstimateError  # noqa: Y015

@@ -9,6 +9,7 @@ from services.router.core.backlog import Backlog, Backlogs
 from services.router.core.book import Book
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.fleet import Fleet
+from services.router.core.forecast import Forecast
 from services.router.core.job import JobRequest
 from services.router.core.policy import POLICIES
 from services.router.core.rank import rank_of
@@ -29,6 +30,7 @@ class Admission:
         self._book = book
         self._fleet = fleet
         self._backlogs = Backlogs(book, fleet)
+        self._forecast = Forecast(config, book, fleet)
 
     def pool_of(self, request: JobRequest) -> PoolConfig:
         """The first pool that takes the job, else the last one."""
@@ -59,7 +61,7 @@ class Admission:
             backlog_s=backlog.worst_s,
             limit_s=pool.max_backlog_s * pool.headroom(estimate_s),
             retry_after_s=0.0,
-            wait_s=self._backlogs.wait_s(pool.name, request.model, key, backlog, request.seconds.encode_s),
+            wait_s=self._forecast.wait_s(pool.name, request.model, key, backlog, request.seconds),
         )
         reason = self._refusal(request, pool, verdict, backlog, now)
         if not reason:

@@ -1,11 +1,10 @@
-"""How much work ranks ahead of a place in the order, and what that means for the wait."""
+"""How much work ranks ahead of a place in the order."""
 
 from dataclasses import dataclass
-from math import inf
 
 from services.router.core.book import Book
-from services.router.core.fleet import Cohorts, Fleet
-from services.router.core.job import Stage, StageSeconds
+from services.router.core.fleet import Fleet
+from services.router.core.job import StageSeconds
 from services.router.core.task import Key
 
 _NOTHING = (0.0, 0.0, 0.0)
@@ -54,41 +53,6 @@ class Backlogs:
         encoders, denoisers, decoders = self._fleet.speeds(pool, model)
         return Backlog(encode_s / encoders, denoise_s / denoisers, decode_s / decoders)
 
-    def wait_s(self, pool: str, model: str, key: Key, backlog: Backlog, encode_s: float) -> float:
-        """Predicted seconds until the denoise of a job at `key` starts, its encode taking `encode_s`."""
-        denoisers = self._fleet.suited(Stage.DENOISE, pool, model)
-        denoiser_s = 0.0
-        if not _any_idle(denoisers) or self._queued_ahead(pool, model, key):
-            denoiser_s = max(backlog.denoise_s, _slot_free_s(denoisers))
-        return max(backlog.encode_s + encode_s, denoiser_s)
-
     def position(self, pool: str, key: Key) -> int:
         """How many jobs of the pool that wait for a denoiser rank ahead."""
         return sum(lane.queued.position(key) for lane in self._book.lanes.values() if lane.key.pool == pool)
-
-    def _queued_ahead(self, pool: str, model: str, key: Key) -> bool:
-        """Whether a job that could take one of the same workers waits, and ranks ahead."""
-        for lane in self._book.lanes.values():
-            if lane.queued and lane.queued.first < key:
-                parts = self._fleet.overlaps(pool, model, lane.key.pool, lane.key.model)
-                if parts[1] > 0:
-                    return True
-        return False
-
-
-def _any_idle(cohorts: Cohorts) -> bool:
-    for cohort in cohorts:  # noqa: SIM110 - asked of every job that comes, and any() takes twice as long
-        if cohort.idle:
-            return True
-    return False
-
-
-def _slot_free_s(cohorts: Cohorts) -> float:
-    """Seconds until one of the workers has a slot to give, however its jobs rank: what runs in the last slot stays."""
-    first_s = inf
-    for cohort in cohorts:
-        if cohort.idle or cohort.roomy:
-            return 0.0
-        if cohort.full:
-            first_s = min(first_s, cohort.full[0][0])
-    return first_s if first_s < inf else 0.0

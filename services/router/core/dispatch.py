@@ -114,12 +114,7 @@ class Dispatch:
         return own if any(cohort.idle for cohort in own) else self._lent(job)
 
     def _lent(self, job: JobRecord) -> Sequence[Cohort]:
-        borrow = self._pools[job.pool].borrow
-        if borrow == "none":
-            return ()
-        slots = 2 if borrow == "preemptible" else 1
-        capable = self._fleet.capable(Stage.DENOISE, job.request.model)
-        return [cohort for cohort in capable if cohort.kind.slots >= slots]
+        return self._fleet.borrowable(job.pool, job.request.model)
 
     def _fill(self, stage: Stage, pick: _Pick, started: list[Action]) -> None:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""

@@ -1,22 +1,26 @@
 """Estimates: each model's price law, corrected by what its calls took, on each kind of device."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from services.router.core.curve import Curve
+from services.router.core.estimate_error import ErrorLog, EstimateError
 from services.router.core.job import Stage, StageSeconds
 from services.router.core.passes import Passes
 from services.router.core.price import H100_TFLOPS, JobShape, ModelCost
 from services.router.core.quadratic import Quadratic
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
 STATE_VERSION = 1
 _MAX_CURVES = 512
 _MAX_DEVICES = 256
-_KEPT_ERRORS = 64
 _FEW_FORWARDS = 8
+
+CallKind = tuple[str, Stage, str]
+"""Model, stage and kind of device."""
 
 Devices = Mapping[str, int]
 """How many workers run on each kind of device."""
@@ -79,7 +83,7 @@ class CurveEstimator:
         self._device_tflops: dict[str, float] = {}
         self._curves: dict[_Kind, Curve] = {}
         self._loads: dict[_Kind, Curve] = {}
-        self._errors: dict[tuple[str, Stage], deque[float]] = {}
+        self._errors: dict[CallKind, ErrorLog] = {}
         self.passes = Passes()
 
     def set_cost(self, model: str, cost: ModelCost) -> None:
@@ -141,8 +145,10 @@ class CurveEstimator:
         kind = _Kind(sample.model, sample.stage, sample.device, sample.batch)
         curve = self._curves.pop(kind, None) or Curve(self._prior(kind))
         seconds = sample.seconds / sample.calls
-        errors = self._errors.setdefault((sample.model, sample.stage), deque(maxlen=_KEPT_ERRORS))
-        errors.append(abs(curve.at(sample.size) - seconds) / seconds)
+        place = (sample.model, sample.stage, sample.device)
+        errors = self._errors.pop(place, None) or ErrorLog()
+        errors.add(curve.at(sample.size), seconds)
+        _keep(self._errors, place, errors)
         curve.observe(sample.size, seconds, _weight(sample))
         _keep(self._curves, kind, curve)
 
@@ -153,10 +159,9 @@ class CurveEstimator:
         curve.observe(0, seconds)
         _keep(self._loads, kind, curve)
 
-    def error(self, model: str, stage: Stage) -> float | None:
-        """The median relative error of what was foretold of the last calls; None before the first."""
-        errors = self._errors.get((model, stage))
-        return median(errors) if errors else None
+    def errors(self) -> dict[CallKind, EstimateError]:
+        """How far off what was foretold of the last calls has been, where any was measured since this began."""
+        return {place: errors.error() for place, errors in self._errors.items()}
 
     def state(self) -> dict[str, Any]:
         """What was learnt, as plain values for JSON."""
@@ -230,10 +235,10 @@ def _order(kind: _Kind) -> int:
     return kind.batch
 
 
-def _keep(curves: dict[_Kind, Curve], kind: _Kind, curve: Curve) -> None:
-    curves[kind] = curve
-    while len(curves) > _MAX_CURVES:
-        del curves[next(iter(curves))]
+def _keep(learnt: dict[_Key, _Value], kind: _Key, value: _Value) -> None:
+    learnt[kind] = value
+    while len(learnt) > _MAX_CURVES:
+        del learnt[next(iter(learnt))]
 
 
 def _names(kind: _Kind) -> list[str | int]:

@@ -39,6 +39,7 @@ class Fleet:
         self._cohorts: dict[Kind, Cohort] = {}
         self._capable: dict[tuple[Stage, str], Cohorts] = {}
         self._suited: dict[tuple[Stage, str, str], Cohorts] = {}
+        self._borrowable: dict[tuple[str, str], Cohorts] = {}
         self._speeds: dict[tuple[str, str], Parts] = {}
         self._overlaps: dict[tuple[str, str, str, str], Parts] = {}
 
@@ -160,6 +161,12 @@ class Fleet:
         known = self._suited.get(key)
         return known if known is not None else _keep(self._suited, key, self._find_suited(stage, pool, model))
 
+    def borrowable(self, pool: str, model: str) -> Cohorts:
+        """The denoisers of other pools that jobs of a pool and model may borrow: busy ones need a slot to spare."""
+        key = (pool, model)
+        known = self._borrowable.get(key)
+        return known if known is not None else _keep(self._borrowable, key, self._find_borrowable(pool, model))
+
     def speeds(self, pool: str, model: str) -> Parts:
         """Estimated seconds a second that the workers of a pool and model do at each stage; 1 where there are none."""
         key = (pool, model)
@@ -180,6 +187,15 @@ class Fleet:
         if stage is not Stage.DENOISE:
             return capable
         return tuple(cohort for cohort in capable if cohort.kind.pool == pool) or capable
+
+    def _find_borrowable(self, pool: str, model: str) -> Cohorts:
+        borrow = next((each.borrow for each in self._pools if each.name == pool), "none")
+        if borrow == "none":
+            return ()
+        slots = 2 if borrow == "preemptible" else 1
+        own = self.suited(Stage.DENOISE, pool, model)
+        found = self.capable(Stage.DENOISE, model)
+        return tuple(cohort for cohort in found if cohort not in own and cohort.kind.slots >= slots)
 
     def _find_speeds(self, pool: str, model: str) -> Parts:
         encode, denoise, decode = (
@@ -263,6 +279,7 @@ class Fleet:
     def _forget(self) -> None:
         self._capable.clear()
         self._suited.clear()
+        self._borrowable.clear()
         self._speeds.clear()
         self._overlaps.clear()
         self.wake()

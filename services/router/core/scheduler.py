@@ -56,7 +56,7 @@ class Scheduler:
         self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._due)
         self._moves = Moves(config, self._book, self._fleet, self._dispatch)
         self._rebalance = Rebalance(config, pools, self._book, self._fleet)
-        self._views = Views(pools, self._book, self._fleet)
+        self._views = Views(config, pools, self._book, self._fleet)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take in what happened; returns what is to be done about it, in order.

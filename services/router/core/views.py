@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from services.router.core.backlog import Backlogs
 from services.router.core.book import Book
-from services.router.core.config import PoolConfig
+from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.fleet import Fleet
-from services.router.core.job import Stage, Task
+from services.router.core.forecast import Forecast
+from services.router.core.job import Stage, StageSeconds, Task
 from services.router.core.task import TaskState
 
 
@@ -15,7 +16,8 @@ from services.router.core.task import TaskState
 class PoolView:
     """A pool: jobs that wait for a denoiser, jobs past that, and unrun seconds of all of them per reserved worker.
 
-    `backlog_s` is of the denoise stage; a pool without workers of its own counts as having one.
+    `backlog_s` is of the denoise stage; a pool without workers of its own counts as having one. `borrowable` counts the
+    idle workers of other pools that it may borrow.
     """
 
     name: str
@@ -24,6 +26,7 @@ class PoolView:
     backlog_s: float
     max_backlog_s: float
     workers: int
+    borrowable: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,12 @@ class JobView:
 class Views:
     """Makes the views from the book and the fleet."""
 
-    def __init__(self, pools: Sequence[PoolConfig], book: Book, fleet: Fleet) -> None:
+    def __init__(self, config: SchedulerConfig, pools: Sequence[PoolConfig], book: Book, fleet: Fleet) -> None:
         self._pools = pools
         self._book = book
         self._fleet = fleet
         self._backlogs = Backlogs(book, fleet)
+        self._forecast = Forecast(config, book, fleet)
 
     def job(self, job_id: str) -> JobView | None:
         job = self._book.jobs.get(job_id)
@@ -78,7 +82,7 @@ class Views:
             model = job.request.model
             position = self._backlogs.position(job.pool, job.key)
             backlog = self._backlogs.ahead(job.pool, model, job.key)
-            wait_s = self._backlogs.wait_s(job.pool, model, job.key, backlog, job.encode.unrun_s)
+            wait_s = self._forecast.wait_s(job.pool, model, job.key, backlog, StageSeconds(*job.unrun))
         running = tuple(record.task for record in job.tasks if record.state is TaskState.RUNNING)
         unrun = job.unrun
         return JobView(
@@ -108,7 +112,13 @@ class Views:
             backlog_s=sum(lane.ledger.total()[1] for lane in lanes) / max(1, workers),
             max_backlog_s=pool.max_backlog_s,
             workers=workers,
+            borrowable=self._borrowable(pool),
         )
+
+    def _borrowable(self, pool: PoolConfig) -> int:
+        models = {model for worker in self._fleet.of_stage(Stage.DENOISE) for model in worker.info.models}
+        cohorts = {cohort for model in models for cohort in self._fleet.borrowable(pool.name, model)}
+        return sum(len(cohort.idle) for cohort in cohorts)
 
     def workers(self) -> tuple[WorkerView, ...]:
         return tuple(

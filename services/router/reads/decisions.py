@@ -28,6 +28,7 @@ def verdict_message(verdict: actions.Verdict) -> Verdict:
         pool=verdict.pool,
         backlog=duration_of(verdict.backlog_s),
         limit=duration_of(verdict.limit_s),
+        wait=duration_of(verdict.wait_s),
     )
     if not verdict.admitted:
         made.retry_after.CopyFrom(duration_of(verdict.retry_after_s))

@@ -8,7 +8,7 @@ from services.router.core.estimator import Estimate
 from services.router.core.scheduler import Scheduler
 from services.router.intake.validation import side_multiple
 from services.router.jobs import JobTable
-from services.router.pricing import estimate_message
+from services.router.pricing import Pricing, estimate_message
 from services.router.reads.decisions import verdict_message
 from services.router.stages import TO_PROTO
 from services.router.workers.fleet import Fleet
@@ -16,6 +16,7 @@ from triptych.catalog import Catalog, CatalogModel
 from triptych.durations import duration_of
 from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.router_service_pb2 import (
+    EstimateError,
     EstimateJobResponse,
     GetFleetResponse,
     Limits,
@@ -32,8 +33,10 @@ def models(catalog: Catalog, fleet: Fleet) -> ListModelsResponse:
     return ListModelsResponse(models=[_model(name, model, fleet) for name, model in sorted(catalog.models.items())])
 
 
-def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, who: Principal) -> GetFleetResponse:
-    """Workers and pools as the scheduler has them.
+def fleet_view(
+    fleet: Fleet, scheduler: Scheduler, pricing: Pricing, epoch: int, jobs: JobTable, who: Principal
+) -> GetFleetResponse:
+    """Workers and pools as the scheduler has them, and how good its estimates are.
 
     How busy everything is, everyone may know. Only admins learn where workers can be reached; and of the jobs of others
     the rest learn that each is there.
@@ -69,6 +72,19 @@ def fleet_view(fleet: Fleet, scheduler: Scheduler, epoch: int, jobs: JobTable, w
                 backlog=duration_of(pool.backlog_s),
                 max_backlog=duration_of(pool.max_backlog_s),
                 worker_count=pool.workers,
+                borrowable_count=pool.borrowable,
+            )
+        )
+    for (model, stage, device), error in pricing.errors().items():
+        response.estimate_errors.append(
+            EstimateError(
+                model=model,
+                stage=TO_PROTO[stage],
+                device=device,
+                sample_count=error.sample_count,
+                median_error=duration_of(error.median_s),
+                median_relative_error=error.median_relative,
+                bias=error.bias,
             )
         )
     return response

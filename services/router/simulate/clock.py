@@ -28,8 +28,9 @@ class VirtualClock:
     Jobs take exactly their estimated seconds unless `truth` has others by job id. Running tasks report how far they
     are whenever somebody may ask, but each not more often than every `progress_s`.
 
-    `waits` are seconds from submission to the first start of the denoise on a device, `finishes` the times of the end,
-    `outcomes` how each job ended, `refused` the verdicts of those that were not let in.
+    `waits` are seconds from submission to the first start of the denoise on a device, `predicted_waits` what was said
+    of them on admission, `finishes` the times of the end, `outcomes` how each job ended, `refused` the verdicts of
+    those that were not let in.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class VirtualClock:
         self.machines = Machines(model or MachineModel(), spans)
         self.now = 0.0
         self.waits: dict[str, float] = {}
+        self.predicted_waits: dict[str, float] = {}
         self.finishes: dict[str, float] = {}
         self.outcomes: dict[str, str] = {}
         self.refused: dict[str, Verdict] = {}
@@ -139,8 +141,8 @@ class VirtualClock:
                 del self._jobs[job_id]
                 if self._on_finish is not None:
                     self._on_finish(job_id)
-            case AdmitJob():
-                pass
+            case AdmitJob(job_id, verdict):
+                self.predicted_waits[job_id] = verdict.wait_s
             case _:
                 pass
 

@@ -23,12 +23,16 @@ PROGRESS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job. `refusal` is why it was not let in, "" if it was; times are None if it never got there."""
+    """What became of a job. `refusal` is why it was not let in, "" if it was; times are None if it never got there.
+
+    `wait_s` is until its denoise began, `predicted_wait_s` what it was told of that when it came.
+    """
 
     job: SimulatedJob
     refusal: str = ""
     succeeded: bool = False
     wait_s: float | None = None
+    predicted_wait_s: float | None = None
     finish_s: float | None = None
 
     @property
@@ -165,7 +169,8 @@ class _Simulation:
         if job_id in clock.refused:
             return Outcome(job, refusal=clock.refused[job_id].reason)
         succeeded = clock.outcomes.get(job_id) == "succeeded"
-        return Outcome(job, "", succeeded, clock.waits.get(job_id), clock.finishes.get(job_id))
+        waits = clock.waits.get(job_id), clock.predicted_waits.get(job_id)
+        return Outcome(job, "", succeeded, *waits, clock.finishes.get(job_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tests.integration.router.bench import Bench, spec
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import Estimate, JobSpec
+from triptych.v1.job_pb2 import STAGE_DENOISE, Estimate, JobSpec
 
 
 @pytest.fixture
@@ -44,6 +44,11 @@ async def test_what_was_learnt_survives_the_router(slow: Bench) -> None:
     await learn(slow)
     learnt = await estimate(slow)
     assert before.denoise.ToMilliseconds() < 500 < 5_000 < learnt.denoise.ToMilliseconds() < 9_000
+    fleet: pb.GetFleetResponse = await slow.stub.GetFleet(pb.GetFleetRequest())
+    (denoise,) = fleet.estimate_errors  # the other stages take no time here
+    assert (denoise.model, denoise.stage, denoise.device) == ("shapes", STAGE_DENOISE, "none")
+    # The first was said to be far shorter; the later ones as long as they were.
+    assert (denoise.sample_count, denoise.bias < 0.0, denoise.median_relative_error < 0.5) == (10, True, True)
     await slow.stop_router()
     await slow.start_router()
     again = await estimate(slow)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.router.core.estimate_error import ErrorLog, EstimateError
 from services.router.core.estimator import CurveEstimator, Sample, Serving
 from services.router.core.job import Stage
 from services.router.core.price import JobShape, ModelCost, TokenGrid
@@ -80,12 +81,25 @@ def test_the_device_s_own_speed_is_the_prior_where_the_cost_does_not_say() -> No
 
 def test_the_error_is_that_of_what_was_foretold() -> None:
     learner = estimator()
-    assert learner.error("m", Stage.DENOISE) is None
-    learner.observe(forwards("d", 2.0))
-    assert learner.error("m", Stage.DENOISE) == pytest.approx(0.5)
+    assert learner.errors() == {}
+    learner.observe(forwards("d", 2.0))  # the prior says 1 s
+    learner.observe(forwards("other", 1.0))
+    first = learner.errors()["m", Stage.DENOISE, "d"]
+    assert (first.sample_count, first.median_s) == (1, pytest.approx(1.0))
+    assert (first.median_relative, first.bias) == (pytest.approx(0.5), pytest.approx(-0.5))
     for _ in range(100):
         learner.observe(forwards("d", 2.0))
-    assert learner.error("m", Stage.DENOISE) == pytest.approx(0.0, abs=0.05)
+    learnt = learner.errors()["m", Stage.DENOISE, "d"]
+    assert (learnt.sample_count, learnt.median_relative) == (101, pytest.approx(0.0, abs=0.05))
+    assert learnt.bias == pytest.approx(0.0, abs=0.05)
+    assert learner.errors()["m", Stage.DENOISE, "other"].bias == pytest.approx(0.0)
+
+
+def test_errors_of_estimates_that_are_right_on_the_average_have_no_bias() -> None:
+    log = ErrorLog()
+    for estimated_s, measured_s in ((3.0, 2.0), (1.0, 2.0), (5.0, 4.0), (3.0, 4.0)):
+        log.add(estimated_s, measured_s)
+    assert log.error() == EstimateError(sample_count=4, median_s=1.0, median_relative=0.375, bias=0.0)
 
 
 def test_another_prior_forgets_nothing_and_another_grid_what_forwards_took() -> None:

@@ -87,7 +87,7 @@ def test_measurements_correct_the_prior(pricing: Pricing) -> None:
     assert after.denoise_s == pytest.approx(before.denoise_s * 3, rel=0.1)
     assert after.decode_s == before.decode_s
     assert price(pricing).seconds == before
-    assert set(pricing.errors()) == {("model", Stage.DENOISE)}
+    assert set(pricing.errors()) == {("model", Stage.DENOISE, "cpu x86_64")}
 
 
 def test_two_sizes_teach_the_shape(pricing: Pricing) -> None:
