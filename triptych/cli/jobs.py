@@ -101,6 +101,7 @@ async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.say(f"{name:<8} {seconds(seconds_of(part))}")
     terminal.say(f"{'total':<8} {seconds(estimate_s(estimate))} for {estimate.forward_count} forwards")
     terminal.say(f"{'pool':<8} {answer.verdict.pool or '-'}")
+    terminal.say(f"{'start':<8} in {seconds(seconds_of(answer.verdict.wait))}")
     terminal.say(f"{'verdict':<8} {_verdict(answer.verdict)}")
     return 0
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from google.protobuf.struct_pb2 import Value
 
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
 from triptych.cli.previews import add_preview_options, preview_policy
-from triptych.cli.values import positive, seed, size, words
+from triptych.cli.values import duration, positive, seed, size, words
 from triptych.client import Client, attachment
 from triptych.v1 import job_pb2
 
@@ -48,6 +49,12 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second of a video")
     parser.add_argument("--format", choices=sorted(FORMATS), help="file format (default: by the ending of -o)")
     parser.add_argument("--priority", choices=list(CLASSES), help="priority class")
+    parser.add_argument(
+        "--deadline",
+        type=duration,
+        metavar="TIME",
+        help="refuse the job at once if it would not be done in so long from now, such as 30s, 2m or 1h",
+    )
     for role in ROLES:
         flag = "--" + role.replace("_", "-")
         parser.add_argument(
@@ -83,6 +90,8 @@ async def build_spec(args: argparse.Namespace, client: Client, output: Path | No
         spec.width, spec.height = args.size
     if args.priority is not None:
         spec.priority_class = CLASSES[args.priority]
+    if args.deadline is not None:
+        spec.deadline.FromNanoseconds(time.time_ns() + round(args.deadline * 1e9))
     policy = preview_policy(args)
     if policy is not None:
         spec.preview.CopyFrom(policy)

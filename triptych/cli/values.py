@@ -1,10 +1,14 @@
 """Kinds of values on the command line; each refuses, with words, what its field cannot hold."""
 
 import argparse
+import re
 
 UINT32_MAX = 2**32 - 1
 # The seeds of further outputs count up from the first.
 SEED_MAX = 2**63 - 5
+DURATION_MAX_S = 366 * 86400.0
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def positive(text: str) -> int:
@@ -28,6 +32,17 @@ def size(text: str) -> tuple[int, int]:
     if not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not WIDTHxHEIGHT")
     return positive(width), positive(height)
+
+
+def duration(text: str) -> float:
+    """Seconds, from a number and its unit: "500ms", "30s", "2.5m", "1h"."""
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
+    if not 0.0 < seconds <= DURATION_MAX_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time such as 500ms, 30s, 2m or 1h, above 0 and up to a year"
+        )
+    return seconds
 
 
 def words(text: str) -> str:

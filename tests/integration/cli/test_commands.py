@@ -161,11 +161,11 @@ def test_estimate_prices_each_stage(run: Run) -> None:
     assert told["estimate"]["forward_count"] == 20  # with guidance, two a step
     _, text = run("estimate", PROMPT)
     assert [line.split()[0] for line in text.splitlines()] == [
-        *("encode", "denoise", "decode", "total", "pool", "verdict")
+        *("encode", "denoise", "decode", "total", "pool", "start", "verdict")
     ]
 
 
-def test_fleet_and_models(run: Run, suite: RunningSuite) -> None:
+def test_fleet_and_models(run: Run, suite: RunningSuite, job: str) -> None:
     code, out = run("fleet", "--json")
     assert code == 0
     fleet = json.loads(out)
@@ -176,8 +176,30 @@ def test_fleet_and_models(run: Run, suite: RunningSuite) -> None:
     code, out = run("models", "--json")
     assert code == 0
     assert [model["name"] for model in json.loads(out)] == ["shapes"]
-    assert "denoiser-0" in run("fleet")[1]
+    text = run("fleet")[1]
+    assert "denoiser-0" in text
+    assert {error["stage"] for error in fleet["estimate_errors"]} >= {"STAGE_DENOISE", "STAGE_DECODE"}
+    assert "MEDIAN ERROR" in text
     assert "shapes" in run("models")[1]
+
+
+def test_a_watched_fleet_shows_decisions_as_they_are_made(run: Run, suite: RunningSuite) -> None:
+    watching = command.start("fleet", "--watch", "--interval", "0.1", state_dir=suite.state_dir)
+    assert watching.stdout is not None
+    try:
+        assert next(watching.stdout).startswith("pool ")  # a pool's state, then what is decided
+        code, out = run("submit", PROMPT, *QUICK)
+        assert code == 0
+        job_id, told = out.strip(), []
+        while not told or "finished" not in told[-1]:
+            line = next(watching.stdout)
+            told += [line] if job_id in line else []
+        kinds = [line.split()[1] for line in told]
+        assert kinds == ["admitted", "started", "started", "started", "finished"]
+        assert "denoiser-0" in told[2]
+    finally:
+        command.press_ctrl_c(watching)
+        assert watching.wait(command.WAIT_S) == 130
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,20 @@ async def test_every_option_reaches_its_field() -> None:
     assert (spec.output_count, spec.frame_count, spec.fps) == (2, 9, 8.0)
     assert spec.output_format == job_pb2.MEDIA_FORMAT_WEBP
     assert spec.priority_class == job_pb2.PRIORITY_CLASS_BATCH
+
+
+async def test_a_deadline_is_so_long_from_now() -> None:
+    for text, seconds in (("500ms", 0.5), ("30s", 30.0), ("2.5m", 150.0), ("1h", 3600.0)):
+        before_ns = time.time_ns()
+        deadline_ns = (await spec_of("--deadline", text)).deadline.ToNanoseconds()
+        assert before_ns <= deadline_ns - round(seconds * 1e9) <= time.time_ns()
+
+
+@pytest.mark.parametrize("text", ["30", "0s", "-1s", "2d", "1e3s", "s", "1.s", "9000h", "1m30s", "٣s"])
+def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(f"--deadline={text}")
+    assert "is not a time such as 500ms, 30s, 2m or 1h" in capsys.readouterr().err
 
 
 async def test_set_takes_json_and_else_text() -> None:
