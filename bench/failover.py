@@ -1,8 +1,9 @@
 """What the death of the leading router costs: a whole suite on this machine, two routers, jobs all the while.
 
-Each round kills the leader (SIGKILL). `recovery_s` is from there to the answer to a job submitted at once to the other
-router; `done_s` until that job's pictures are made. Meanwhile clients submit and watch jobs, at either router: a call
-that fails is made once more, at the other router (`retries`); one that fails again is an error. Every job must succeed.
+Each round kills the leader (SIGKILL), which stays away for `--away-s` seconds: the standby waits the rest of the lease,
+and leads. `recovery_s` is from the kill to the answer to a job submitted at once to the other router; `done_s` until
+that job's pictures are made. Meanwhile clients submit and watch jobs, at either router: a call that fails is made once
+more, at the other router (`retries`); one that fails again is an error. Every job must succeed.
 
     python -m bench.failover --json
 """
@@ -54,19 +55,28 @@ class Load:
             await asyncio.sleep(0.1)
 
     async def _watch(self, first: int, job_id: str) -> None:
-        sequence = 0
+        """Follow the job to its end; a stream that is cut off is opened again where it was."""
+        sequence, end = 0, ""
 
-        async def follow(stub: Any) -> str:
-            nonlocal sequence
-            async for response in stub.WatchJob(pb.WatchJobRequest(job_id=job_id, after_sequence=sequence)):
-                if response.event.sequence != sequence + 1:
-                    self.counts["events_out_of_order"] += 1
-                sequence = response.event.sequence
-                if (kind := response.event.WhichOneof("event")) in ENDS:
-                    return str(kind)
-            return "cut off"
+        async def follow(stub: Any) -> bool:
+            nonlocal sequence, end
+            opened_at = sequence
+            try:
+                async for response in stub.WatchJob(pb.WatchJobRequest(job_id=job_id, after_sequence=sequence)):
+                    self.counts["events_out_of_order"] += response.event.sequence != sequence + 1
+                    sequence = response.event.sequence
+                    if (kind := str(response.event.WhichOneof("event"))) in ENDS:
+                        end = kind
+            except grpc.aio.AioRpcError:
+                if sequence == opened_at:
+                    raise
+                self.counts["retries"] += 1
+            return True
 
-        self.counts[f"jobs_{await self._twice(first, follow)}"] += 1
+        while not end:
+            if not await self._twice(first, follow):
+                end = "given_up"
+        self.counts[f"jobs_{end}"] += 1
 
     async def _twice(self, first: int, call: Any) -> Any:
         for turn in range(2):
@@ -101,6 +111,8 @@ async def measure(suite: Suite, rounds: int) -> dict[str, object]:
                 pass
             done_s.append(time.perf_counter() - began_s)
             await suite.wait_ready(*names)
+            # Each has been dialled again.
+            await asyncio.gather(*(channel.channel_ready() for channel in channels.values()))
     load.stopping = True
     await asyncio.gather(*running)
     await asyncio.gather(*(channel.close() for channel in channels.values()))
@@ -118,7 +130,7 @@ async def measure(suite: Suite, rounds: int) -> dict[str, object]:
     }
 
 
-async def run(rounds: int) -> dict[str, object]:
+async def run(rounds: int, away_s: float) -> dict[str, object]:
     catalog = default_catalog()
     assert catalog is not None
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
@@ -130,18 +142,19 @@ async def run(rounds: int) -> dict[str, object]:
             threads=1,
             stage_threads=1,
             drain_s=2.0,
-            restarts=RestartPolicy(first_pause_s=0.1, max_pause_s=0.2),
+            restarts=RestartPolicy(first_pause_s=away_s, max_pause_s=away_s),
         )
         async with Suite(config) as suite:
-            return await measure(suite, rounds)
+            return {**await measure(suite, rounds), "away_s": away_s}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--kills", type=int, default=10, metavar="N", help="leaders to kill (default 10)")
+    parser.add_argument("--away-s", type=float, default=12.0, metavar="S", help="until it is back (default 12)")
     options = parser.parse_args()
-    result = asyncio.run(run(options.kills))
+    result = asyncio.run(run(options.kills, options.away_s))
     print(json.dumps(result) if options.json else "\n".join(f"{name:26} {value}" for name, value in result.items()))
 
 
