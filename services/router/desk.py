@@ -21,6 +21,7 @@ from services.router.reads.previews import PreviewFeed
 from services.router.reads.watch import Watch
 from services.router.store.estimates import Estimates
 from services.router.store.event_log import EventStore
+from services.router.store.log_pruning import LogPruning
 from services.router.store.recorder import Recorders
 from services.router.store.records import JobStore
 from services.router.store.restore import Restore
@@ -61,14 +62,17 @@ class Desk:
         self.pricing = pricing = Pricing(catalog)
         self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
-        self._recorders = Recorders(events, records, epoch, leadership.confirm, self._end, give_up)
+        pruning = LogPruning(events, self.jobs, leadership.confirm)
+        self._room = Room(exchange, config.store_high_water, pruning)
+        self._recorders = Recorders(
+            events, records, epoch, leadership.confirm, self._end, give_up, scarce=lambda: self._room.scarce
+        )
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up)
         self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
         self._retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
         self._restore = Restore(
             exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, self._retention
         )
-        self._room = Room(exchange, config.store_high_water)
         self.intake = Intake(
             config,
             catalog,

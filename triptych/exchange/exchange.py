@@ -1,6 +1,7 @@
 """The latent exchange: bundles of tensors, by value over JetStream, by reference everywhere else."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from triptych.exchange.errors import (
     StoreFull,
 )
 from triptych.exchange.message import from_message, to_message
-from triptych.exchange.store import Store
+from triptych.exchange.store import STREAMS, SUBJECT_PREFIX, Store
 from triptych.exchange.streams import reconcile, wait_for_streams
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
@@ -151,7 +152,22 @@ class Exchange:
 
     async def bundle_ids(self, store: str) -> set[str]:
         """The ids of all bundles of a store, those included that a put has not finished."""
-        return await Store(store).bundle_ids(self._control)
+        prefix = f"{SUBJECT_PREFIX}.{Store(store).name}."
+        found = await self.subjects(STREAMS[store], f"{prefix}>")
+        return {subject.removeprefix(prefix).partition(".")[0] for subject in found}
+
+    async def subjects(self, stream: str, wanted: str) -> dict[str, int]:
+        """A stream's subjects that match `wanted`, wildcards allowed, and how many messages each has."""
+        found: dict[str, int] = {}
+        while True:
+            request = json.dumps({"subjects_filter": wanted, "offset": len(found)}).encode()
+            answer = json.loads((await self._control.ask(f"$JS.API.STREAM.INFO.{stream}", request)).data)
+            if "error" in answer:
+                raise ExchangeUnavailable(f"stream {stream}: {answer['error'].get('description')}")
+            page = answer["state"].get("subjects") or {}
+            found |= page
+            if not page or len(found) >= answer.get("total", 0):
+                return found
 
     async def exists(self, ref: DataRef) -> bool:
         """Whether the bundle was committed and its manifest has not expired."""

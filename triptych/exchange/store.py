@@ -94,22 +94,6 @@ class Store:
         if "error" in answer:
             raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
 
-    async def bundle_ids(self, connection: Connection) -> set[str]:
-        """The bundles there are, those included that were never finished."""
-        prefix = f"{SUBJECT_PREFIX}.{self.name}."
-        found: set[str] = set()
-        offset = 0
-        while True:
-            request = {"subjects_filter": f"{prefix}>", "offset": offset}
-            answer = await self._call(connection, f"STREAM.INFO.{self.stream}", request)
-            if "error" in answer:
-                raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
-            page = answer["state"].get("subjects") or {}
-            found.update(subject.removeprefix(prefix).partition(".")[0] for subject in page)
-            offset += len(page)
-            if not page or offset >= answer.get("total", 0):
-                return found
-
     async def discard(self, connection: Connection, bundle_id: str) -> None:
         """Remove whatever a put that ended early has sent over this connection, messages still on their way included.
 
@@ -119,7 +103,7 @@ class Store:
         await connection.ask(f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.end")
         await self.purge(connection, bundle_id)
 
-    async def _call(self, connection: Connection, api: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def _call(self, connection: Connection, api: str, request: dict[str, str]) -> dict[str, Any]:
         answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode())
         parsed: dict[str, Any] = json.loads(answer.data)
         return parsed

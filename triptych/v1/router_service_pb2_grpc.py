@@ -113,7 +113,8 @@ class RouterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Streams a job's events, those past after_sequence first, and ends after the terminal one.
+        """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
+        and whose log has expired, or gone to make room, there is that one only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

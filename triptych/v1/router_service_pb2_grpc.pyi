@@ -41,7 +41,9 @@ class RouterServiceStub:
     cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]
-    """Streams a job's events, those past after_sequence first, and ends after the terminal one."""
+    """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
+    and whose log has expired, or gone to make room, there is that one only.
+    """
     GenerateMedia: _grpc.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]
     """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
     died may be made again with its request id, within disconnect_grace_s.
@@ -82,7 +84,9 @@ class RouterServiceAsyncStub(RouterServiceStub):
     cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """Streams a job's events, those past after_sequence first, and ends after the terminal one."""
+    """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
+    and whose log has expired, or gone to make room, there is that one only.
+    """
     GenerateMedia: _aio.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]  # type: ignore[assignment]
     """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
     died may be made again with its request id, within disconnect_grace_s.
@@ -132,7 +136,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_router_service_pb2.WatchJobResponse], _abc.AsyncIterator[_router_service_pb2.WatchJobResponse]]:
-        """Streams a job's events, those past after_sequence first, and ends after the terminal one."""
+        """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
+        and whose log has expired, or gone to make room, there is that one only.
+        """
 
     @_abc_1.abstractmethod
     def GenerateMedia(

@@ -16,7 +16,7 @@ from services.router.reads.listing import Listing
 from services.router.reads.previews import PreviewFeed
 from services.router.reads.watch import Watch
 from services.router.store.event_log import EventStore, StoredEvent
-from services.router.store.fold import apply
+from services.router.store.fold import apply, end_of
 from services.router.store.records import JobKey, JobStore
 from triptych.endings import is_over, is_terminal
 from triptych.errors import Reason, TriptychError
@@ -84,7 +84,9 @@ class StoredWatch(Watch):
                     if is_terminal(stored.event):
                         return
                 if ended:
-                    return  # the log has expired
+                    if known.last_sequence > after_sequence:
+                        yield end_of(known)  # the log is gone
+                    return
                 if self._closing.is_set():
                     raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.")
                 if followed.job.preview is not None and followed.job.preview is not shown:

@@ -8,7 +8,9 @@ from services.router.access.principal import Principal
 from services.router.jobs import JobTable, LiveJob
 from services.router.reads.previews import PreviewFeed
 from services.router.store.event_log import EventStore
+from services.router.store.fold import end_of
 from services.router.store.records import JobStore
+from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
 from triptych.v1.job_pb2 import Job, JobEvent, Preview
 
@@ -53,7 +55,8 @@ class Watch:
     ) -> AsyncGenerator[JobEvent | Preview, None]:
         """The job's events past a sequence, until and with the one that ends it, and previews between them.
 
-        Raises JOB_UNKNOWN, and DRAINING when the router goes down first.
+        Of a job whose log is gone there is only the latter. Raises JOB_UNKNOWN, and DRAINING when the router goes down
+        first.
         """
         live = self._live(job_id, who)
         if live is not None:
@@ -61,10 +64,13 @@ class Watch:
                 async for item in items:
                     yield item
             return
-        await self.job(job_id, who)
+        known = await self.job(job_id, who)
         async for stored in self._events.read(job_id):
             if stored.event.sequence > after_sequence:
+                after_sequence = stored.event.sequence
                 yield stored.event
+        if is_over(known) and known.last_sequence > after_sequence:
+            yield end_of(known)
 
     async def ended(self, job_id: str, who: Principal) -> Job:
         """The job, once it is over. Raises JOB_UNKNOWN, DRAINING."""

@@ -60,8 +60,14 @@ class EventStore:
                 return
             after_revision = batch[-1].revision
 
+    async def counts(self) -> dict[str, int]:
+        """The jobs that have a log, and how many events each has."""
+        prefix = events_subject("")
+        found = await self._exchange.subjects(_STREAM, events_subject("*"))
+        return {subject.removeprefix(prefix): count for subject, count in found.items()}
+
     async def purge(self, job_id: str) -> None:
-        """Forget the log of a job that nobody was told of."""
+        """Forget a job's log."""
         with compare_and_set.translated(_STREAM):
             await self._exchange.jetstream.purge_stream(_STREAM, subject=events_subject(job_id))
 

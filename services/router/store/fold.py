@@ -19,6 +19,19 @@ def apply(job: Job, event: JobEvent) -> None:
         job.end_time.CopyFrom(event.time)
 
 
+def end_of(job: Job) -> JobEvent:
+    """The event that ended a job that is over, made again of what it left: the job may outlive its log."""
+    event = JobEvent(job_id=job.job_id, sequence=job.last_sequence, attempt=job.attempt, time=job.end_time)
+    match job.state:
+        case JobState.JOB_STATE_SUCCEEDED:
+            event.succeeded.SetInParent()
+        case JobState.JOB_STATE_CANCELLED:
+            event.cancelled.SetInParent()
+        case _:
+            event.failed.error.CopyFrom(job.error)
+    return event
+
+
 def _queued(job: Job, event: JobEvent) -> None:
     job.state = JobState.JOB_STATE_QUEUED
     job.estimate.CopyFrom(event.queued.estimate)

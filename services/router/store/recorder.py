@@ -22,13 +22,15 @@ log = structlog.get_logger()
 _PROGRESS_INTERVAL_S = 0.25
 _BUSY_EVENTS = 4
 _RETRY_S = (0.1, 0.5, 2.0)
+_FULL_RETRY_S = (0.5, 2.0, 10.0)
 
 
 class Recorder:
     """One job's writer. What cannot be written now is tried again, until it can or another router has written.
 
     `on_over` is called when the job's end is recorded, `give_up` when another router leads. `confirm` is asked before
-    each write, and before a job counts as accepted, whether none does: it raises Deposed.
+    each write, and before a job counts as accepted, whether none does: it raises Deposed. While room is `scarce`, of
+    progress no more than the last step of a stage is written: the room is for what becomes of jobs.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class Recorder:
         confirm: Callable[[], Awaitable[None]],
         on_over: Callable[[LiveJob], None],
         give_up: Callable[[str], None],
+        scarce: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._scarce = scarce
         self._job = job
         self._events = events
         self._records = records
@@ -95,7 +99,8 @@ class Recorder:
     def progress(self, progress: Progress) -> None:
         """Queue a progress event, unless there was one just now."""
         now_s = asyncio.get_running_loop().time()
-        due = self._throttle.offer(progress, now_s, busy=len(self._queue) >= _BUSY_EVENTS)
+        busy = len(self._queue) >= _BUSY_EVENTS or self._scarce()
+        due = self._throttle.offer(progress, now_s, busy=busy)
         if due is not None:
             self.write(JobEvent(progress=due))
 
@@ -139,7 +144,8 @@ class Recorder:
                 except (ExchangeError, Conflict, Deposed) as error:
                     if not await self._survive(error):
                         return
-                    await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+                    pauses_s = _FULL_RETRY_S if isinstance(error, StoreFull) else _RETRY_S
+                    await asyncio.sleep(pauses_s[min(failures, len(pauses_s) - 1)])
                     failures += 1
         except Exception:
             log.exception("job_unrecorded", job_id=self._job.job_id)
@@ -201,9 +207,12 @@ class Recorder:
             else:
                 await self._withdraw()
             return False
-        if isinstance(error, StoreFull) and not self._opened:
-            await self._withdraw()
-            return False
+        if isinstance(error, StoreFull):
+            if not self._opened:
+                await self._withdraw()
+                return False
+            # The room that there will be is for what became of the job.
+            self._queue = deque(event for event in self._queue if not event.HasField("progress"))
         log.warning("write_failed", job_id=self._job.job_id, error=str(error))
         return True
 
@@ -303,7 +312,9 @@ class Recorders:
         confirm: Callable[[], Awaitable[None]],
         on_over: Callable[[LiveJob], None],
         give_up: Callable[[str], None],
+        scarce: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._scarce = scarce
         self._events = events
         self._records = records
         self._epoch = epoch
@@ -315,8 +326,16 @@ class Recorders:
     def of(self, job: LiveJob) -> Recorder:
         recorder = self._recorders.get(job.job_id)
         if recorder is None:
-            recorder = Recorder(job, self._events, self._records, self._epoch, self._confirm, self._over, self._give_up)
-            self._recorders[job.job_id] = recorder
+            recorder = self._recorders[job.job_id] = Recorder(
+                job,
+                self._events,
+                self._records,
+                self._epoch,
+                self._confirm,
+                self._over,
+                self._give_up,
+                self._scarce,
+            )
         return recorder
 
     def drop(self, job: LiveJob) -> None:

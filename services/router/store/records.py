@@ -1,7 +1,6 @@
 """The records of all jobs, and which request each came from, in the KV bucket "jobs"."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from triptych.v1.job_pb2 import JobRecord, JobSpec
 SCHEMA_VERSION = 1
 _RECORD_SUBJECTS = "$KV.jobs.job."
 _ANY = "*"
-_STREAM_INFO = "$JS.API.STREAM.INFO.KV_jobs"
-_ANSWER_S = 10.0
 _READ_TOGETHER = 16
 
 
@@ -88,19 +85,8 @@ class JobStore:
 
     async def keys(self, tenant: str = _ANY, job_id: str = _ANY) -> list[JobKey]:
         """The jobs that are stored, of all tenants or of one, newest first."""
-        found: list[JobKey] = []
-        wanted = f"{_RECORD_SUBJECTS}{tenant}.{job_id}"
-        while True:
-            request = json.dumps({"subjects_filter": wanted, "offset": len(found)}).encode()
-            with compare_and_set.translated("jobs"):
-                answer = await self._exchange.control.request(_STREAM_INFO, request, timeout=_ANSWER_S)
-            info = json.loads(answer.data)
-            if "error" in info:
-                raise ExchangeUnavailable(f"jobs: {info['error'].get('description')}")
-            page = info["state"].get("subjects") or {}
-            found += (_key(subject) for subject in page)
-            if not page or len(found) >= info.get("total", 0):
-                return sorted(found, reverse=True)
+        found = await self._exchange.subjects("KV_jobs", f"{_RECORD_SUBJECTS}{tenant}.{job_id}")
+        return sorted(map(_key, found), reverse=True)
 
     async def read_all(self, keys: list[JobKey]) -> AsyncIterator[StoredRecord]:
         """The records of these jobs, in their order; those that are gone are left out."""

@@ -1,4 +1,7 @@
-"""How full the stores are: who submits hears of it, so that nobody's work is lost to a full store later."""
+"""How full the stores are: who submits hears of it, so that nobody's work is lost to a full store later.
+
+The stream of events is kept from getting there: the logs of jobs that are over go early, if need be.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,13 +10,19 @@ import nats.errors
 import nats.js.errors
 import structlog
 
+from services.router.leadership.lease import Deposed
+from services.router.store.log_pruning import LogPruning
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import Exchange
+from triptych.exchange import Exchange, ExchangeError
 
 log = structlog.get_logger()
 
 _LOOK_EVERY_S = 1.0
 _RETRY_AFTER_S = 30.0
+_EVENTS = "EVENTS"
+# Parts of the high water at which old logs are pruned, and down to which.
+_PRUNE_FROM = 0.9
+_PRUNE_TO = 0.8
 # The streams that a job writes to, and the settings of their sizes.
 STORES = {
     "CONDITIONING": "conditioning_max_bytes",
@@ -30,15 +39,17 @@ class Room:
     Past `high_water`, a part of a store's bytes, no new job is taken: the rest is for those that were accepted.
     """
 
-    def __init__(self, exchange: Exchange, high_water: float) -> None:
+    def __init__(self, exchange: Exchange, high_water: float, pruning: LogPruning) -> None:
         self._exchange = exchange
         self._high_water = high_water
+        self._pruning = pruning
         self._fill: dict[str, float] = {}
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
             await self.look()
+            await self._make_room()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def look(self) -> None:
@@ -51,6 +62,20 @@ class Room:
                 return
             limit = info.config.max_bytes or -1
             self._fill[stream] = info.state.bytes / limit if limit > 0 else 0.0
+
+    @property
+    def scarce(self) -> bool:
+        """Whether there is hardly any for events, although old logs were pruned."""
+        return self._fill.get(_EVENTS, 0.0) >= self._high_water
+
+    async def _make_room(self) -> None:
+        fill, most = self._fill.get(_EVENTS, 0.0), _PRUNE_FROM * self._high_water
+        if fill < most:
+            return
+        try:
+            await self._pruning.prune(1.0 - _PRUNE_TO * self._high_water / fill)
+        except (ExchangeError, Deposed) as error:
+            log.warning("logs_not_pruned", error=str(error))
 
     def check(self) -> None:
         """Raises STORE_FULL, with the store and what to do about it."""

@@ -1,16 +1,23 @@
 """Full stores: who submits hears of it, and who was accepted loses nothing."""
 
 import asyncio
+import contextlib
+import itertools
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
+from services.router.ids import new_job_id
+from services.router.store import compare_and_set
+from services.router.store.event_log import EventStore
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.test_store import Recorded
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import Entry, Exchange
+from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull, events_subject
+from triptych.v1.job_pb2 import JobEvent, JobFailed, JobQueued, JobSucceeded, Progress
 
 LIMIT = 4 << 20
 
@@ -50,3 +57,65 @@ async def test_nothing_is_accepted_into_a_full_store(bench: Bench) -> None:
         while await verdict(bench) is not None:  # noqa: ASYNC110 - a pause between calls
             await asyncio.sleep(0.1)
     assert (await bench.submit(spec(seed=9))).job_id
+
+
+async def fill_events(exchange: Exchange, logs: int) -> list[str]:
+    """Fill the stream of events to the last byte, with the logs of so many jobs of long ago; their ids."""
+    ids = [new_job_id(float(second)) for second in range(logs)]
+    revisions = dict.fromkeys(ids, 0)
+    for size in (200, 20, 0):
+        event = JobEvent(failed=JobFailed(error={"message": "x" * size}))
+        with contextlib.suppress(StoreFull):
+            for job_id in itertools.cycle(ids):
+                event.job_id = job_id if size else ""
+                revisions[job_id] = await compare_and_set.publish(
+                    exchange.jetstream, events_subject(job_id), event.SerializeToString(), last=revisions[job_id]
+                )
+    return ids
+
+
+async def test_a_full_event_store_makes_room_for_those_that_live(nats_server: NatsServer, exchange: Exchange) -> None:
+    """The logs of the oldest jobs go; none is lost of a job that is not over, and new ones are taken again."""
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, exchange=replace(CONFIG.exchange, events_max_bytes=128 << 10)))
+        bench.decoder.gate.close()
+        accepted = await bench.submit()
+        await bench.decoder.gate.reached()
+        ids = await fill_events(exchange, 20)
+        await bench.decoder.gate.open()
+        events = await bench.events(accepted.job_id)
+        assert kinds(events)[-1] == "succeeded"
+        stored = [each.event async for each in EventStore(exchange).read(accepted.job_id)]
+        assert [each.sequence for each in stored] == list(range(1, len(events) + 1))
+        left = await EventStore(exchange).counts()
+        assert accepted.job_id in left
+        assert ids[-1] in left
+        assert ids[0] not in left
+        assert kinds(await bench.events((await bench.submit(spec(seed=9))).job_id))[-1] == "succeeded"
+        await EventStore(exchange).purge(accepted.job_id)
+        await bench.stop_router()
+        await bench.start_router()
+        [end] = await bench.events(accepted.job_id, after_sequence=2)
+        assert (end.sequence, end.WhichOneof("event")) == (len(events), "succeeded")
+        assert await bench.events(accepted.job_id, after_sequence=len(events)) == []
+
+
+async def test_of_a_job_in_a_full_store_its_end_is_kept_and_its_progress_is_not(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    async with Exchange(ExchangeConfig(url=nats_server.url, events_max_bytes=64 << 10)):
+        it = Recorded(exchange)
+        await it.recorder.accept(JobEvent(queued=JobQueued()))
+        ids = await fill_events(exchange, 1)
+        for step in range(3):
+            it.recorder.write(JobEvent(progress=Progress(step=step)))
+        it.recorder.write(JobEvent(succeeded=JobSucceeded()))
+        async with asyncio.timeout(10):
+            while len(it.recorder._queue) > 1:  # noqa: ASYNC110 - a pause between looks
+                await asyncio.sleep(0.02)
+        await it.events.purge(ids[0])
+        await it.recorder.settle()
+        read = [stored.event async for stored in it.events.read(it.job.job_id)]
+        assert [(each.sequence, each.WhichOneof("event")) for each in read] == [(1, "queued"), (2, "succeeded")]
+        assert it.over == [it.job]

@@ -13,7 +13,7 @@ from services.router.core.job import JobRequest, Stage, StageSeconds, Task
 from services.router.ids import check_job_id, check_request_id, new_job_id
 from services.router.jobs import JobTable, LiveJob
 from services.router.store.event_log import StoredEvent
-from services.router.store.fold import apply
+from services.router.store.fold import apply, end_of
 from services.router.store.throttle import ProgressThrottle
 from services.router.workers.calls import part_done
 from services.router.workers.failures import Blow, judge
@@ -54,6 +54,20 @@ def test_request_ids() -> None:
     for bad in ("x" * 65, "a b", "a.b", "a\n", "ä"):
         with pytest.raises(TriptychError):
             check_request_id(bad)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"succeeded": pb.JobSucceeded()},
+        {"cancelled": pb.JobCancelled()},
+        {"failed": pb.JobFailed(error={"code": 3, "message": "no"})},
+    ],
+)
+def test_how_a_job_ended_outlives_its_log(end: dict[str, Any]) -> None:
+    job, last = pb.Job(job_id="j", attempt=2), event(7, job_id="j", attempt=2, time={"seconds": 5}, **end)
+    apply(job, last)
+    assert end_of(job) == last
 
 
 def test_a_job_is_what_its_log_tells() -> None:
