@@ -180,7 +180,7 @@ def test_a_worker_that_drains_takes_nothing_new_and_what_runs_goes_on() -> None:
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=2))
     submit(story, 0.0, "a", 5.0, "n")
     story.at(1.0, WorkerSeen(denoiser("n", slots=2, ready=False)))
-    verdict = story.scheduler.estimate_verdict(request("x", 1.0), 1.0)
+    verdict = story.scheduler.estimate_verdict(request("x", 1.0), 1.1 + ONE_POOL.absence_grace_s)
     assert verdict.reason == "NO_WORKER"
     story.at(5.0, TaskFinished(denoise("a"), 5.0), start(decode("a"), "d"))
 

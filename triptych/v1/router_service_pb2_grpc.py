@@ -106,7 +106,7 @@ class RouterServiceServicer(object):
     def SubmitJob(self, request, context):
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
         with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-        cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
+        cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

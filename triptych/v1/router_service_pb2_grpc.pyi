@@ -38,7 +38,7 @@ class RouterServiceStub:
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
     with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-    cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
+    cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -81,7 +81,7 @@ class RouterServiceAsyncStub(RouterServiceStub):
     SubmitJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]  # type: ignore[assignment]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
     with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-    cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
+    cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -127,7 +127,7 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_router_service_pb2.SubmitJobResponse, _abc.Awaitable[_router_service_pb2.SubmitJobResponse]]:
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
         with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-        cannot be met), UNAVAILABLE (no worker can run the model, or NATS is away).
+        cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
         """
 
     @_abc_1.abstractmethod

@@ -10,7 +10,7 @@ from services.router.core.book import Book
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.fleet import Fleet
 from services.router.core.forecast import Forecast
-from services.router.core.job import JobRequest
+from services.router.core.job import JobRequest, Stage
 from services.router.core.policy import POLICIES
 from services.router.core.rank import rank_of
 from services.router.core.record import JobRecord
@@ -62,6 +62,9 @@ class Admission:
             limit_s=pool.max_backlog_s * pool.headroom(estimate_s),
             retry_after_s=0.0,
             wait_s=self._forecast.wait_s(pool.name, request.model, key, backlog, request.seconds),
+            missing=tuple(
+                stage for stage in Stage if stage in request.stages and not self._fleet.capable(stage, request.model)
+            ),
         )
         reason = self._refusal(request, pool, verdict, backlog, now)
         if not reason:
@@ -83,7 +86,8 @@ class Admission:
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
         if request.seconds.total_s > pool.max_job_s:
             return "TOO_LONG"
-        if not all(self._fleet.capable(stage, request.model) for stage in request.stages):
+        since_s = now - self._config.absence_grace_s
+        if any(self._fleet.left_s(stage, request.model) < since_s for stage in verdict.missing):
             return "NO_WORKER"
         if len(self._book.jobs) >= self._config.max_queued_jobs:
             return "QUEUE_FULL"

@@ -98,6 +98,9 @@ class SchedulerConfig:
     and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each
     has to run: one at a time, at most every second `rebalance_s`.
 
+    Where nobody runs a stage of a model, its jobs are taken, and wait, until the worker that went last has been gone
+    for `absence_grace_s`.
+
     Tenants with work share the denoisers by `tenant_weights` (1 where not named), times the weight of a job's class.
     """
 
@@ -107,6 +110,7 @@ class SchedulerConfig:
     max_queued_jobs: int = 10_000
     encode_ahead_jobs: int = 8
     move_cost_s: float = 15.0
+    absence_grace_s: float = 300.0
     rebalance: bool = False
     rebalance_s: float = 30.0
     max_attempts: int = 3
@@ -125,6 +129,7 @@ class SchedulerConfig:
             "max_queued_jobs": self.max_queued_jobs > 0,
             "encode_ahead_jobs": self.encode_ahead_jobs > 0,
             "move_cost_s": self.move_cost_s > 0,
+            "absence_grace_s": self.absence_grace_s >= 0,
             "rebalance_s": self.rebalance_s > 0,
             "max_attempts": self.max_attempts > 0,
             "max_setbacks": self.max_setbacks >= 0,

@@ -1,6 +1,7 @@
 """The workers, who of them may run what, and what each has been given."""
 
 from collections.abc import Sequence, Set
+from math import inf
 from typing import TypeVar
 
 from services.router.core.cohort import Cohort, Kind
@@ -16,6 +17,7 @@ Parts = tuple[float, float, float]
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
 _MAX_KEPT = 10_000
+_MAX_LEFT = 1_000
 
 
 class Fleet:
@@ -42,6 +44,8 @@ class Fleet:
         self._borrowable: dict[tuple[str, str], Cohorts] = {}
         self._speeds: dict[tuple[str, str], Parts] = {}
         self._overlaps: dict[tuple[str, str, str, str], Parts] = {}
+        # Of each stage and model the worker that went last: when, and its speed. The latest are at the end.
+        self._left: dict[tuple[Stage, str], tuple[float, float]] = {}
 
     def see(self, info: WorkerInfo) -> None:
         """A worker joined or changed."""
@@ -151,6 +155,10 @@ class Fleet:
         known = self._capable.get(key)
         return known if known is not None else _keep(self._capable, key, self._find_capable(stage, model))
 
+    def left_s(self, stage: Stage, model: str) -> float:
+        """When a worker last went, or stopped taking work, that ran this stage of the model; -inf if none is known."""
+        return self._left.get((stage, model), (-inf, 1.0))[0]
+
     def suited(self, stage: Stage, pool: str, model: str) -> Cohorts:
         """The workers that this stage of the jobs of a pool and model may use as its own.
 
@@ -168,13 +176,19 @@ class Fleet:
         return known if known is not None else _keep(self._borrowable, key, self._find_borrowable(pool, model))
 
     def speeds(self, pool: str, model: str) -> Parts:
-        """Estimated seconds a second that the workers of a pool and model do at each stage; 1 where there are none."""
+        """Estimated seconds a second that the workers of a pool and model do at each stage.
+
+        Where there are none, what the one did that went last, or 1.
+        """
         key = (pool, model)
         known = self._speeds.get(key)
         return known if known is not None else _keep(self._speeds, key, self._find_speeds(pool, model))
 
     def overlaps(self, pool: str, model: str, other_pool: str, other_model: str) -> Parts:
-        """The parts (0 to 1) of the other's work that fall on workers of the first, if it is spread evenly."""
+        """The parts (0 to 1) of the other's work that fall on workers of the first, if it is spread evenly.
+
+        All of it where neither has any: they wait for the same ones.
+        """
         key = (pool, model, other_pool, other_model)
         known = self._overlaps.get(key)
         return known if known is not None else _keep(self._overlaps, key, self._find_overlaps(*key))
@@ -199,7 +213,9 @@ class Fleet:
 
     def _find_speeds(self, pool: str, model: str) -> Parts:
         encode, denoise, decode = (
-            sum(cohort.speed for cohort in self.suited(stage, pool, model)) or 1.0 for stage in Stage
+            sum(cohort.speed for cohort in self.suited(stage, pool, model))
+            or self._left.get((stage, model), (-inf, 1.0))[1]
+            for stage in Stage
         )
         return (encode, denoise, decode)
 
@@ -262,12 +278,21 @@ class Fleet:
     def _leave(self, worker: WorkerRecord) -> None:
         cohort = worker.cohort
         if cohort is not None:
+            self._note_leave(cohort, worker)
             cohort.unshelve(worker)
             worker.cohort = None
             cohort.size -= 1
             if not cohort.size:
                 del self._cohorts[cohort.kind]
             self._reckon(cohort)
+
+    def _note_leave(self, cohort: Cohort, worker: WorkerRecord) -> None:
+        for model in cohort.kind.models:
+            key = (cohort.kind.stage, model)
+            self._left.pop(key, None)
+            self._left[key] = (self.now, 1.0 / worker.pace.ratio)
+        while len(self._left) > _MAX_LEFT:
+            del self._left[next(iter(self._left))]
 
     def _reckon(self, cohort: Cohort) -> None:
         """Work out what the cohort can do."""
@@ -292,7 +317,9 @@ def _counted(info: WorkerInfo) -> object:
 
 def _overlap(own: Cohorts, theirs: Cohorts) -> float:
     size = sum(cohort.size for cohort in theirs)
-    return sum(cohort.size for cohort in theirs if cohort in own) / size if size else 0.0
+    if not size:
+        return 0.0 if own else 1.0
+    return sum(cohort.size for cohort in theirs if cohort in own) / size
 
 
 def _keep(answers: dict[_Question, _Answer], question: _Question, answer: _Answer) -> _Answer:

@@ -239,7 +239,11 @@ class Intake:
         profile = self._driver.fleet.profile(model)
         if profile is None:
             self._check_heard()
-            raise TriptychError(Reason.NO_WORKER, f"No worker serves {model} yet.", retry_after_s=_NO_WORKER_RETRY_S)
+            raise TriptychError(
+                Reason.NO_WORKER,
+                f"No worker serves {model} yet: start one for each stage.",
+                retry_after_s=_NO_WORKER_RETRY_S,
+            )
         return profile
 
     def _check_heard(self) -> None:
@@ -295,7 +299,7 @@ def refusal(verdict: Verdict, total_s: float) -> TriptychError:
         Reason.QUEUE_FULL: "The queue is full; try again later.",
         Reason.TOO_LONG: "The job is longer than any pool takes.",
         Reason.DEADLINE_UNREACHABLE: "The job would not be done by its deadline.",
-        Reason.NO_WORKER: "No live worker can run every stage of the model.",
+        Reason.NO_WORKER: f"No worker has run {_stages(verdict)} of the model of late: start one, or try again later.",
     }
     retry_after_s: float | None = verdict.retry_after_s
     if reason is Reason.NO_WORKER:
@@ -310,6 +314,10 @@ def refusal(verdict: Verdict, total_s: float) -> TriptychError:
         "wait_s": f"{verdict.wait_s:.3f}",
     }
     return TriptychError(reason, words[reason], metadata=metadata, retry_after_s=retry_after_s)
+
+
+def _stages(verdict: Verdict) -> str:
+    return " and ".join(stage.value for stage in verdict.missing)
 
 
 def without_attachment_data(spec: JobSpec) -> JobSpec:

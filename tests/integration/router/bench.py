@@ -150,11 +150,21 @@ class Bench:
         """Wait until the router has these workers, all ready."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                fleet = await self.stub.GetFleet(pb.GetFleetRequest())
-                ready = {worker.worker_id for worker in fleet.workers if worker.state == WORKER_STATE_READY}
+                workers = (await self.fleet()).workers
+                ready = {worker.worker_id for worker in workers if worker.state == WORKER_STATE_READY}
                 if ready >= worker_ids:
                     return
                 await asyncio.sleep(0.02)  # a pause between two calls
+
+    async def fleet_lacks(self, worker_id: str) -> None:
+        """Wait until the router has lost this worker."""
+        async with asyncio.timeout(WAIT_S):
+            while any(worker.worker_id == worker_id for worker in (await self.fleet()).workers):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # a pause between two calls
+
+    async def fleet(self) -> Any:
+        """The fleet as the router has it."""
+        return await self.stub.GetFleet(pb.GetFleetRequest())
 
     async def unready(self) -> None:
         """Wait until the router's health is NOT_SERVING."""

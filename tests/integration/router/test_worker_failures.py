@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.exchange.payloads import subject
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
-from tests.integration.router.peers import DenoiserPeer
+from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, Violation, from_status, invalid
 from triptych.exchange import Exchange
@@ -34,6 +34,14 @@ async def failed(bench: Bench, job: Job) -> TriptychError:
     assert kinds(events)[-1] == "failed"
     assert (await bench.job(job.job_id)).state == JOB_STATE_FAILED
     return from_status(events[-1].failed.error)
+
+
+async def refused_for_good(bench: Bench) -> TriptychError:
+    """What a submit is refused with once every worker must have been heard: until then it is too soon to say."""
+    async with asyncio.timeout(10):
+        while (error := await bench.refusal(spec())).reason is Reason.NOT_READY:  # noqa: ASYNC110 - a pause between calls
+            await asyncio.sleep(0.1)
+    return error
 
 
 async def test_a_denoiser_dies_and_another_takes_over(bench: Bench) -> None:
@@ -243,14 +251,31 @@ async def test_a_worker_that_says_draining_before_its_heartbeat_does(bench: Benc
     assert other.steps[job.job_id] == 4
 
 
+@pytest.mark.parametrize("stage", ["encode", "denoise", "decode"])
+async def test_a_job_is_taken_while_the_only_worker_of_a_stage_starts_anew(bench: Bench, stage: str) -> None:
+    peers = {"encode": bench.encoder, "denoise": bench.denoiser, "decode": bench.decoder}
+    await peers[stage].die()
+    await bench.fleet_lacks(peers[stage].worker_id)
+    job = await bench.submit()
+    kind = {"encode": EncoderPeer, "denoise": DenoiserPeer, "decode": DecoderPeer}[stage]
+    await bench.add(kind(bench.exchange, peers[stage].worker_id))
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+
+
+async def test_a_stage_that_nobody_runs_for_longer_is_named(nats_server: NatsServer, exchange: Exchange) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, scheduler=replace(CONFIG.scheduler, absence_grace_s=0.0)))
+        await bench.decoder.die()
+        await bench.fleet_lacks(bench.decoder.worker_id)
+        error = await refused_for_good(bench)
+        assert error.reason is Reason.NO_WORKER
+        assert "has run decode of the model" in error.message
+
+
 async def test_no_worker_is_said_at_once(nats_server: NatsServer, exchange: Exchange) -> None:
     async with Bench(nats_server.url, exchange) as bench:
         await bench.start_router()
-        error = await bench.refusal(spec())
-        # Until every worker must have been heard it is too soon to say.
-        async with asyncio.timeout(10):
-            while error.reason is Reason.NOT_READY:
-                await asyncio.sleep(0.1)
-                error = await bench.refusal(spec())
+        error = await refused_for_good(bench)
         assert error.reason is Reason.NO_WORKER
         assert error.retry_after_s is not None

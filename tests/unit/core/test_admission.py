@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.router.core.actions import RejectJob, Verdict
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted, TaskFinished, WorkerSeen
+from services.router.core.events import JobSubmitted, TaskFinished, WorkerLost, WorkerSeen
 from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
@@ -94,6 +94,25 @@ def test_no_worker_for_one_stage_is_no_worker(missing: Stage) -> None:
     it = scheduler(*(info for info in fleet() if info.stage is not missing))
     assert judge(it, 1.0).reason == "NO_WORKER"
     assert judge(scheduler(), 1.0, model="unknown").reason == "NO_WORKER"
+
+
+@pytest.mark.parametrize("missing", Stage)
+def test_a_worker_that_went_is_waited_for_a_while(missing: Stage) -> None:
+    """Meanwhile its backlog counts as if it were there."""
+    it = scheduler()
+    [gone] = [info for info in fleet() if info.stage is missing]
+    it.handle(WorkerLost(gone.worker_id), 10.0)
+    first = judge(it, 1.0, now=10.0)
+    assert (first.admitted, first.missing) == (True, (missing,))
+    denoise_s = 9.0 if missing is Stage.DENOISE else 1.0
+    fill(it, *[denoise_s] * 4, now=10.0, **({} if missing is Stage.DENOISE else {f"{missing.value}_s": 9.0}))
+    verdict = judge(it, 11.0, now=10.0)
+    assert (verdict.backlog_s, verdict.reason) == (36.0, "OVERLOADED")
+    late_s = 10.0 + CONFIG.absence_grace_s
+    assert judge(it, 0.5, now=late_s).reason != "NO_WORKER"
+    assert judge(it, 0.5, now=late_s + 0.1).reason == "NO_WORKER"
+    it.handle(WorkerSeen(gone), late_s + 0.1)
+    assert judge(it, 0.5, now=late_s + 0.1).missing == ()
 
 
 def test_a_deadline_that_the_prediction_cannot_meet_is_refused() -> None:
