@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from triptych.visible_text import visible
+
 # Longer text in a line is cut: an error may quote what a client sent, and a client may send megabytes.
 MAX_TEXT = 4000
 
@@ -18,6 +20,14 @@ def cut_text(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping
         if len(text) > MAX_TEXT:
             kept = text[-MAX_TEXT:] if key == "exception" else text[:MAX_TEXT]
             event[key] = f"{kept} (of {len(text)} characters)"
+    return event
+
+
+def show_controls(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor for a terminal, which text from elsewhere must not steer; JSON has its own escapes."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = visible(value)
     return event
 
 
@@ -33,6 +43,7 @@ def configure_logs(level: str = "info") -> None:
             structlog.processors.StackInfoRenderer(),
             *([] if pretty else [structlog.processors.format_exc_info]),
             cut_text,
+            *([show_controls] if pretty else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

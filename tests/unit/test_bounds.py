@@ -14,8 +14,13 @@ from triptych.errors import (
     invalid,
     to_status,
 )
-from triptych.logs import MAX_TEXT, cut_text
+from triptych.logs import MAX_TEXT, cut_text, show_controls
 from triptych.rpc.channel import METADATA_BYTES
+
+
+def test_a_line_for_a_terminal_does_not_steer_it() -> None:
+    line = show_controls(None, "", {"event": "call_failed", "error": "\x1b[2J gone", "count": 1})
+    assert line == {"event": "call_failed", "error": r"\u001b[2J gone", "count": 1}
 
 
 def test_long_text_in_a_line_is_cut() -> None:

@@ -17,6 +17,7 @@ from triptych.cli.terminal import GAP, Terminal, record, seconds, stage_word
 from triptych.client import Client
 from triptych.durations import seconds_of
 from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetResponse
+from triptych.visible_text import visible
 
 _SHOWN_DECISIONS = 15
 
@@ -110,7 +111,7 @@ def _table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
     table = RichTable(*header, title=title, title_justify="left", box=box.SIMPLE)
     for row in rows:
-        table.add_row(*(Text(cell or "-") for cell in row))
+        table.add_row(*(Text(visible(cell) or "-") for cell in row))
     return table
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from triptych.cli.story import Gauge, sentence
 from triptych.v1 import job_pb2
+from triptych.visible_text import visible
 
 LINE_EVERY = 0.25
 
@@ -55,7 +56,7 @@ class LineProgress:
             if mark == self._last:
                 return
             self._last = mark
-        print(f"{self._job_id}: {sentence(event)}", file=sys.stderr, flush=True)
+        print(visible(f"{self._job_id}: {sentence(event)}"), file=sys.stderr, flush=True)
 
 
 class BarProgress:
@@ -90,4 +91,4 @@ class BarProgress:
     def show(self, event: job_pb2.JobEvent) -> None:
         """Move the bar."""
         self._gauge.take(event)
-        self._bar.update(self._task, completed=self._gauge.fraction, description=self._gauge.words)
+        self._bar.update(self._task, completed=self._gauge.fraction, description=visible(self._gauge.words))

@@ -11,29 +11,33 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from triptych.v1 import job_pb2, router_service_pb2
+from triptych.visible_text import visible
 
 GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Where a command writes. With `as_json`, standard output carries JSON and nothing else."""
+    """Where a command writes. With `as_json`, standard output carries JSON and nothing else.
+
+    What others wrote, prompts and errors, cannot steer the terminal.
+    """
 
     as_json: bool
 
     def say(self, text: str = "") -> None:
         """A line of a result for a person; nothing with `--json`."""
         if not self.as_json:
-            print(text, flush=True)
+            print(visible(text), flush=True)
 
     def note(self, text: str) -> None:
         """A line beside the result, on standard error."""
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
     def emit(self, value: Any) -> None:
         """A JSON value on a line of its own; nothing without `--json`."""
         if self.as_json:
-            print(json.dumps(value, ensure_ascii=False), flush=True)
+            print(visible(json.dumps(value, ensure_ascii=False)), flush=True)
 
     def tell(self, value: Any) -> None:
         """Like `emit`, for a long-lived command: whoever listened may have gone."""
@@ -44,7 +48,7 @@ class Terminal:
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns; a dash stands for an empty cell."""
-        lines = [list(header), *([cell or "-" for cell in row] for row in rows)]
+        lines = [list(header), *([visible(cell) or "-" for cell in row] for row in rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
         for line in lines:
             self.say(GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -332,9 +332,12 @@ class StageCalls:
 
 
 async def _answer(call: Call, rpc: "grpc.aio.UnaryUnaryCall[Any, _Response]") -> _Response:
-    """What the worker answers; that it is at work shows before."""
-    call.begun = is_at_work(await rpc.initial_metadata())
-    return await rpc
+    """What the worker answers; that it is at work shows before. A call that is waited for no more is cancelled."""
+    try:
+        call.begun = is_at_work(await rpc.initial_metadata())
+        return await rpc
+    finally:
+        rpc.cancel()
 
 
 def _part_done(call: Call, fraction: float) -> float:

@@ -1,5 +1,6 @@
 """What a person reads of a job: sentences, the gauge, names of files, tables."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,21 @@ def event(**kind: object) -> job_pb2.JobEvent:
 
 def work(denoise_s: int) -> job_pb2.Estimate:
     return job_pb2.Estimate(total=Duration(seconds=denoise_s), denoise=Duration(seconds=denoise_s))
+
+
+STEERING = "a\x1b[2Jb\x9b31mc\x07d\u202ee\rf"
+SHOWN = r"a\u001b[2Jb\u009b31mc\u0007d\u202ee\u000df"
+
+
+def test_what_others_wrote_does_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(as_json=False)
+    terminal.say(f"{STEERING}\n\tand on")
+    terminal.note(STEERING)
+    terminal.table(("PROMPT",), [(STEERING,)])
+    LineProgress("j").show(job_pb2.JobEvent(queued=job_pb2.JobQueued(estimate=estimate(), pool=STEERING)))
+    Terminal(as_json=True).emit({"prompt": STEERING})
+    told = capsys.readouterr()
+    assert told.out.splitlines()[:4] == [SHOWN, "\tand on", "PROMPT", SHOWN]
+    assert json.loads(told.out.splitlines()[4]) == {"prompt": STEERING}
+    assert told.err.splitlines()[0] == SHOWN
+    assert not set(STEERING) & {each for each in told.out + told.err if not each.isprintable()}
