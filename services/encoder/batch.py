@@ -81,13 +81,15 @@ class BlockBatches:
 
 
 def _kind(work: BlockWork) -> str:
+    declared = work.model.checkpoint.contracts[work.name].inputs
+    shared = {name: value for name, value in work.inputs.items() if name in declared and not isinstance(value, str)}
     return cache_key(
         {
             "model": work.model.checkpoint.fingerprint,
             "block": work.name,
             "guidance": work.guidance,
             "texts": sorted(_texts(work)),
-            "inputs": {name: value for name, value in work.inputs.items() if not isinstance(value, str)},
+            "inputs": shared,
         }
     )
 

@@ -1,7 +1,9 @@
 """Runs the blocks before "denoise" for one job, each only if its result is not in the cache."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from services.encoder.batch import BlockBatches
 from services.encoder.block_work import BlockWork
@@ -16,6 +18,8 @@ from services.stage.numerics import numerics_id
 from services.stage.tensors import from_bundle
 from triptych.exchange import Bundle, Exchange
 from triptych.v1.job_pb2 import Conditioning, JobSpec
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Encoder:
 
         Raises `TriptychError`, and whatever a block raises.
         """
-        job = _Job(spec, rank, model, model.inputs(spec), [], owner)
+        job = _Job(spec, rank, model, await _apart(spec, model.inputs, spec), [], owner)
         for name in model.wanted(job.inputs):
             for output_index in range(spec.output_count) if model.checkpoint.contracts[name].draws else [None]:
                 await self._encode_block(job, name, output_index)
@@ -65,7 +69,7 @@ class Encoder:
 
     async def _encode_block(self, job: _Job, name: str, output_index: int | None) -> None:
         earlier = _earlier(job, name, output_index)
-        key = cache_key(_facts(job, name, output_index, earlier))
+        key = await _apart(job.spec, cache_key, _facts(job, name, output_index, earlier))
         alone = bool(job.spec.reproducible or earlier or output_index is not None or self._batches.max_batch == 1)
         if not alone and not await self._cache.has(key):
             # What was computed beside other prompts may differ in the last bit: it has a key of its own.
@@ -90,6 +94,11 @@ class Encoder:
         if output_index is not None:
             conditioning.output_index = output_index
         return conditioning, bundle
+
+
+async def _apart(spec: JobSpec, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    """What the work returns. With pictures it may take seconds: not on the event loop, whose heartbeats would stop."""
+    return await asyncio.to_thread(work, *arguments) if spec.attachments else work(*arguments)
 
 
 def _facts(job: _Job, name: str, output_index: int | None, earlier: list[Conditioning]) -> dict[str, Any]:

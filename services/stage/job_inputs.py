@@ -29,6 +29,9 @@ _ATTACHMENT_INPUTS: dict["AttachmentRole.ValueType", tuple[str, str]] = {
     ATTACHMENT_ROLE_LAST_IMAGE: ("last_image", "RGB"),
 }
 
+# As the router takes them: Pillow knows formats that can do more.
+_FORMATS = ("PNG", "JPEG", "WEBP")
+
 
 def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
     """Inputs for blocks that declare `declared` (diffusers' `InputParam`s); a field left empty is left to the block.
@@ -69,7 +72,7 @@ def noise(spec: JobSpec, output_index: int | None) -> torch.Generator | None:
 
 def _picture(index: int, attachment: Attachment, mode: str) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(attachment.data)).convert(mode)
+        return Image.open(io.BytesIO(attachment.data), formats=_FORMATS).convert(mode)
     # Pillow tells of a broken chunk of a PNG with a SyntaxError.
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise invalid(Violation(f"spec.attachments[{index}].data", f"cannot be read as a picture: {error}")) from error
