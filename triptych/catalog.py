@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from triptych.config import ConfigError, load_toml
+from triptych.limits import MAX_OUTPUTS, MAX_SIDE, MAX_STEPS
 
 DTypeName = Literal["float32", "float16", "bfloat16"]
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -25,7 +26,10 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may ask for, at most. Sides in pixels; `max_pixels` is width × height."""
+    """What a job may ask for, at most. Sides in pixels; `max_pixels` is width × height.
+
+    No more than `triptych.limits` allows any job.
+    """
 
     min_side: int = 64
     max_side: int = 2048
@@ -38,8 +42,9 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 < self.min_side <= self.max_side:
             raise ValueError("limits: 0 < min_side ≤ max_side must hold")
-        if self.max_output_count not in range(1, 5):
-            raise ValueError("limits.max_output_count must be 1 to 4")
+        for name, most in (("max_side", MAX_SIDE), ("max_step_count", MAX_STEPS), ("max_output_count", MAX_OUTPUTS)):
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"limits.{name} must be 1 to {most}")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ class DecoderServer(DecoderServiceServicer):
             try:
                 return await self._decode(model, request)
             except Exception as error:
-                raise stage_failure(error, "decoding", request.spec) from error
+                # The job's inputs have been through its denoise.
+                raise stage_failure(error, "decoding", request.spec, underway=True) from error
 
     async def _decode(self, model: HostedModel, request: DecodeRequest) -> DecodeResponse:
         tile_from_pixels = self._host.models[request.spec.model].tile_from_pixels

@@ -79,6 +79,11 @@ class Denoising:
                 self._previews.close()
             await asyncio.wait([running])
 
+    @property
+    def underway(self) -> bool:
+        """Whether a step is done: in this try, or in those that it goes on from."""
+        return self._call.fraction > 0 or bool(self._request.finished_outputs) or self._request.HasField("checkpoint")
+
     def amend(self, rank: float, amendment: Amendment | None) -> int:
         """Change the job's rank, and what it is to run; returns its step count.
 

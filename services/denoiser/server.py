@@ -83,11 +83,14 @@ class DenoiserServer(DenoiserServiceServicer):
                 async for event in denoising.events():
                     yield event
             except ExceptionGroup as group:
-                raise stage_failure(group.exceptions[0], "denoising", request.spec) from group
+                raise self._failure(group.exceptions[0], denoising, request) from group
             except Exception as error:
-                raise stage_failure(error, "denoising", request.spec) from error
+                raise self._failure(error, denoising, request) from error
             finally:
                 del self._running[_start_of(request.call)]
+
+    def _failure(self, error: Exception, denoising: Denoising, request: DenoiseRequest) -> TriptychError:
+        return stage_failure(error, "denoising", request.spec, underway=denoising.underway)
 
     async def AmendDenoise(self, request: AmendDenoiseRequest, context: Context) -> AmendDenoiseResponse:
         self._host.calls.check_term(request.call)

@@ -62,23 +62,31 @@ class RouterServer(RouterServiceServicer):
     async def GenerateMedia(
         self, request: pb.GenerateMediaRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
-        desk, who = self._open, caller()
         with self._stream():
-            submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, streamed=True))
-            # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
-            # The stubs name a class where any callable will do.
-            context.add_done_callback(cast(Any, _Abandonment(desk, submission, at_once=not is_forwarded(context))))
-            job = await asyncio.shield(submission)
-            yield pb.GenerateMediaResponse(accepted=job)
-            async with aclosing(desk.watch.follow(job.job_id, 0, who)) as items:
-                async for item in items:
-                    if isinstance(item, Preview):
-                        yield pb.GenerateMediaResponse(preview=item)
-                        continue
-                    yield pb.GenerateMediaResponse(job_event=item)
-                    if item.WhichOneof("event") == "output":
-                        async for chunk in desk.downloads.chunks(item.output):
-                            yield pb.GenerateMediaResponse(chunk=chunk)
+            async with aclosing(self.generate(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def generate(
+        self, request: pb.GenerateMediaRequest, context: Context
+    ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
+        """As `GenerateMedia`, for a caller that has counted the stream."""
+        desk, who = self._open, caller()
+        submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, streamed=True))
+        # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
+        # The stubs name a class where any callable will do.
+        context.add_done_callback(cast(Any, _Abandonment(desk, submission, at_once=not is_forwarded(context))))
+        job = await asyncio.shield(submission)
+        yield pb.GenerateMediaResponse(accepted=job)
+        async with aclosing(desk.watch.follow(job.job_id, 0, who)) as items:
+            async for item in items:
+                if isinstance(item, Preview):
+                    yield pb.GenerateMediaResponse(preview=item)
+                    continue
+                yield pb.GenerateMediaResponse(job_event=item)
+                if item.WhichOneof("event") == "output":
+                    async for chunk in desk.downloads.chunks(item.output):
+                        yield pb.GenerateMediaResponse(chunk=chunk)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         return pb.GetJobResponse(job=await self._reads.watch.job(check_job_id(request.job_id), caller()))
@@ -123,14 +131,20 @@ class RouterServer(RouterServiceServicer):
     async def WatchFleet(
         self, request: pb.WatchFleetRequest, context: Context
     ) -> AsyncGenerator[pb.WatchFleetResponse, None]:
-        desk, who = self._open, caller()
         with self._stream():
-            async for response in desk.driver.watch.follow(
-                check_interval(request),
-                lambda: _fleet_view(desk, who),
-                lambda decision: views.may_see(decision.job_id, desk.jobs, who),
-            ):
-                yield response
+            async with aclosing(self.watch_fleet(request)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def watch_fleet(self, request: pb.WatchFleetRequest) -> AsyncGenerator[pb.WatchFleetResponse, None]:
+        """As `WatchFleet`, for a caller that has counted the stream."""
+        desk, who = self._open, caller()
+        async for response in desk.driver.watch.follow(
+            check_interval(request),
+            lambda: _fleet_view(desk, who),
+            lambda decision: views.may_see(decision.job_id, desk.jobs, who),
+        ):
+            yield response
 
     @property
     def _reads(self) -> Reads:

@@ -5,16 +5,21 @@ from services.stage.short_memory import is_memory_short
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.v1.job_pb2 import JobSpec
 
+# What a block's own checks raise.
+_BAD_VALUE = (ValueError, OverflowError)
 # What a block raises that is given a value of another type, or out of range, than it takes.
 _WRONG_VALUE = (TypeError, AttributeError, LookupError)
 
 
-def stage_failure(error: Exception, doing: str, spec: JobSpec) -> TriptychError:
+def stage_failure(error: Exception, doing: str, spec: JobSpec, *, underway: bool = False) -> TriptychError:
     """The catalog's error for what went wrong with a job while `doing` ("denoising", say).
 
     A ValueError is the blocks' own check of a job's inputs, an OverflowError a number among them that is out of all
     proportion; an out-of-memory names what may help. Most inputs have no declared type: a wrong one in
     `extra` is told by what the block raises, and then each of them is named.
+
+    Unless the work was `underway`: blocks that got through a step have taken the job's inputs, so that the same
+    exceptions later are not the client's fault. Another try may pass.
     """
     if isinstance(error, TriptychError):
         return error
@@ -24,7 +29,9 @@ def stage_failure(error: Exception, doing: str, spec: JobSpec) -> TriptychError:
         )
     if isinstance(error, TooMuchWaits):
         return TriptychError(Reason.NO_SLOT, f"too much waits for the device: {error}")
-    if isinstance(error, ValueError | OverflowError):
+    if underway and isinstance(error, (*_BAD_VALUE, *_WRONG_VALUE)):
+        return TriptychError(Reason.INTERNAL, f"{type(error).__name__} while {doing}, well underway: {error}")
+    if isinstance(error, _BAD_VALUE):
         return invalid(Violation("spec", f"the model refuses it while {doing}: {error}"))
     if isinstance(error, _WRONG_VALUE) and spec.extra.fields:
         why = f"the model fails with it while {doing}: {error}"

@@ -1,12 +1,9 @@
 """What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
 
 from triptych.errors import Violation, invalid
+from triptych.limits import MAX_OUTPUTS, MAX_SEED, MAX_SIDE, MAX_STEPS
 from triptych.previews import check_policy
 from triptych.v1.job_pb2 import Amendment, AttachmentRole, JobSpec, MediaFormat
-
-MAX_OUTPUTS = 4
-MAX_STEPS = 1000
-MAX_SIDE = 16384
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -19,7 +16,7 @@ def check_spec(spec: JobSpec) -> None:
         ("width", spec.width, 1, MAX_SIDE),
         ("height", spec.height, 1, MAX_SIDE),
         ("output_count", spec.output_count, 1, MAX_OUTPUTS),
-        ("seed", spec.seed, 0, 2**63 - 1 - MAX_OUTPUTS),
+        ("seed", spec.seed, 0, MAX_SEED),
     ]
     violations = [
         Violation(f"spec.{name}", f"must be {low} to {high}, is {value}")

@@ -8,11 +8,11 @@ from services.router.intake.extra import check_extra
 from triptych.catalog import CatalogModel
 from triptych.durations import seconds_of
 from triptych.errors import TriptychError, Violation, invalid
+from triptych.limits import MAX_SEED
 from triptych.previews import DEFAULT_SIDE, check_policy
 from triptych.v1.job_pb2 import JobSpec, MediaFormat, PriorityClass
 from triptych.v1.worker_pb2 import ModelProfile
 
-MAX_SEED = 2**63 - 5
 # Every JSON reader keeps it exactly.
 _DRAWN_SEEDS = 2**53
 _MAX_GUIDANCE = 1000.0

@@ -71,7 +71,7 @@ class StandbyServer(RouterServer):
                 async for response in self._forward.stream("WatchFleet", request, context):
                     yield response
             except Own:
-                async for response in self._leading.WatchFleet(request, context):
+                async for response in self._leading.watch_fleet(request):
                     yield response
 
     async def GenerateMedia(self, request: pb.GenerateMediaRequest, context: Context) -> _Stream:
@@ -83,7 +83,7 @@ class StandbyServer(RouterServer):
                 async for response in self._forward.generation(request, context, told):
                     yield response
             except Own:
-                async for response in self._leading.GenerateMedia(request, context):
+                async for response in self._leading.generate(request, context):
                     if told.is_news(response):
                         yield response
 

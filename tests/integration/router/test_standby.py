@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from tests.integration.router.process import RouterProcess
 from tests.integration.router.test_restart import check_log
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
-from triptych.rpc import open_channel
+from triptych.rpc import Credentials, open_channel
+from triptych.rpc.channel import OPEN
+from triptych.tokens import new_token, token_entry
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import JOB_STATE_CANCELLED, JOB_STATE_QUEUED, JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
@@ -31,19 +33,27 @@ class Pair:
         self.leader_stub = leader_stub
 
 
-@pytest.fixture
-async def pair(nats_server: NatsServer, exchange: Exchange, tmp_path: Path) -> AsyncIterator[Pair]:
+@asynccontextmanager
+async def two_routers(
+    url: str, exchange: Exchange, folder: Path, credentials: Credentials = OPEN, **flags: str
+) -> AsyncIterator[Pair]:
+    """A leader, its standby, and workers of one slot."""
     async with AsyncExitStack() as stack:
-        bench = await stack.enter_async_context(Bench(nats_server.url, exchange))
+        bench = await stack.enter_async_context(Bench(url, exchange, credentials))
         await bench.start_peers(slots=1)
-        flags = {"disconnect_grace_s": "1.5"}
-        leader = await stack.enter_async_context(RouterProcess(nats_server.url, tmp_path / "a", **flags))
-        waiting = RouterProcess(nats_server.url, tmp_path / "b", begun="router_standing_by", **flags)
+        leader = await stack.enter_async_context(RouterProcess(url, folder / "a", **flags))
+        waiting = RouterProcess(url, folder / "b", begun="router_standing_by", **flags)
         standby = await stack.enter_async_context(waiting)
-        channel = await stack.enter_async_context(open_channel(leader.address))
+        channel = await stack.enter_async_context(open_channel(leader.address, credentials))
         await bench.connect(standby.address)
         await bench.fleet_has({peer.worker_id for peer in bench.peers})
         yield Pair(bench, leader, standby, RouterServiceStub(channel))
+
+
+@pytest.fixture
+async def pair(nats_server: NatsServer, exchange: Exchange, tmp_path: Path) -> AsyncIterator[Pair]:
+    async with two_routers(nats_server.url, exchange, tmp_path, disconnect_grace_s="1.5") as pair:
+        yield pair
 
 
 async def held(bench: Bench, job_id: str) -> None:
@@ -171,6 +181,25 @@ async def test_who_leaves_a_standby_cancels_at_once(pair: Pair) -> None:
     assert kinds(await bench.events(accepted.job_id))[-1] == "cancelled"
     await bench.denoiser.cancelled(accepted.job_id)
     assert not pair.leader.logged("client_not_back")
+
+
+async def test_a_stream_counts_once_for_its_tenant_when_its_standby_leads(
+    nats_server: NatsServer, exchange: Exchange, tmp_path: Path
+) -> None:
+    token, tokens_file = new_token(), tmp_path / "tokens.toml"
+    entry = token_entry(token, "acme", ["submit", "read", "admin"])
+    tokens_file.write_text(f"{entry}\n[tenants.acme]\nmax_streams = 1\n")
+    flags = {"tokens_file": str(tokens_file), "disconnect_grace_s": "60"}
+    async with two_routers(nats_server.url, exchange, tmp_path, Credentials(token=token), **flags) as pair:
+        bench = pair.bench
+        await bench.denoiser.gate.open(2)
+        generating = asyncio.create_task(_generate(bench.stub))
+        await bench.denoiser.gate.reached(3)
+        await pair.leader.end(signal.SIGKILL)
+        await pair.standby.until("router_ready")
+        await bench.denoiser.gate.open()
+        responses = await asyncio.wait_for(generating, 30)
+        check_log([each.job_event for each in responses if each.HasField("job_event")])
 
 
 async def _generate(stub: Any, request_id: str = "") -> list[pb.GenerateMediaResponse]:

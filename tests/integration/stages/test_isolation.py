@@ -57,12 +57,12 @@ class Stage:
         call = StageCall(job_id=f"job-{spec.seed}", attempt=1, epoch=1, rank=float(spec.seed))
         request = DenoiseRequest(call=call, spec=spec, conditioning=encoded.conditioning)
         with self.calls.admit(call) as admitted:
+            denoising = Denoising(self.host, self.config, self.model, request, admitted)
             try:
-                events = [
-                    event async for event in Denoising(self.host, self.config, self.model, request, admitted).events()
-                ]
+                events = [event async for event in denoising.events()]
             except ExceptionGroup as group:
-                raise stage_failure(group.exceptions[0], "denoising", spec) from group
+                error = group.exceptions[0]
+                raise stage_failure(error, "denoising", spec, underway=denoising.underway) from group
         [ref] = [event.latents.data for event in events if event.HasField("latents")]
         value = (await self.host.exchange.get(ref))["latents"].value
         assert isinstance(value, TensorData)
@@ -162,6 +162,29 @@ async def test_what_a_model_raises_and_latents_that_are_not_finite_fail_alone(st
     with pytest.raises(TriptychError, match="not finite"):
         await stage.latents(job("sdxl", guidance=1e38))
     assert await stage.latents(job("sdxl", seed=1)) == want[1]
+
+
+@pytest.mark.parametrize(("at_step", "reason"), [(1, Reason.INVALID_FIELD), (3, Reason.INTERNAL)])
+async def test_a_value_error_is_the_clients_fault_until_a_step_is_done(
+    stage: Stage, at_step: int, reason: Reason
+) -> None:
+    spec = job("sdxl", step_count=4)
+    forwards = 0
+
+    def count(module: torch.nn.Module, inputs: object) -> None:
+        nonlocal forwards
+        forwards += 1
+        if forwards == raises_at:
+            raise ValueError("sigmas do not fit")
+
+    raises_at = 0
+    handle = stage.before_forward(count)
+    await stage.latents(spec)
+    raises_at = 1 + forwards + forwards // 4 * (at_step - 1)
+    with pytest.raises(TriptychError, match="sigmas do not fit") as caught:
+        await stage.latents(spec)
+    handle.remove()
+    assert caught.value.reason is reason
 
 
 async def test_a_cancelled_job_holds_no_memory(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Where a catalog's checkpoints lie."""
+"""Where a catalog's checkpoints lie, and what it may allow."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 from triptych.catalog import Catalog, CatalogModel
 from triptych.config import ConfigError
+from triptych.limits import MAX_OUTPUTS, MAX_SIDE, MAX_STEPS
 
 
 def place(folder: Path, checkpoint: str) -> str:
@@ -27,3 +28,18 @@ def test_hub_ids(tmp_path: Path, checkpoint: str) -> None:
 def test_folders_that_are_not_there_are_named(tmp_path: Path, checkpoint: str) -> None:
     with pytest.raises(ConfigError, match=r"models\.a\.checkpoint: there is no folder .*where"):
         place(tmp_path, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [("max_step_count", MAX_STEPS), ("max_side", MAX_SIDE), ("max_output_count", MAX_OUTPUTS)]
+)
+def test_nothing_is_allowed_that_workers_refuse(tmp_path: Path, limit: str, most: int) -> None:
+    """So that no job is accepted that cannot run, and the client is told the limit that holds."""
+    file = tmp_path / "models.toml"
+    text = '[models.a]\ncheckpoint = "a"\n[models.a.limits]\n{} = {}\n'
+    file.write_text(text.format(limit, most))
+    assert getattr(Catalog.load(file).models["a"].limits, limit) == most
+    for value in (most + 1, 0):
+        file.write_text(text.format(limit, value))
+        with pytest.raises(ConfigError, match=r"models\.a\.limits|limits"):
+            Catalog.load(file)

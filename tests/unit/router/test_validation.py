@@ -10,10 +10,11 @@ from google.protobuf.json_format import ParseDict
 from PIL import Image
 
 from services.router.intake.extra import RESERVED_INPUTS
-from services.router.intake.validation import MAX_SEED, check_deadline, complete_spec, too_large
+from services.router.intake.validation import check_deadline, complete_spec, too_large
 from tests.unit.router.profiles import IMAGE, PROFILE, VIDEO
 from triptych.catalog import CatalogModel
 from triptych.errors import Reason, TriptychError
+from triptych.limits import MAX_SEED
 from triptych.v1 import job_pb2
 from triptych.v1.job_pb2 import JobSpec
 

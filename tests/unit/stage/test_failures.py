@@ -33,3 +33,15 @@ def test_what_a_block_cannot_do_with_an_extra_input_is_bad_input(error: Exceptio
     assert failure.reason is Reason.INVALID_FIELD
     assert [violation.field for violation in failure.violations] == ["spec.extra.clip_skip"]
     assert stage_failure(RuntimeError("a kernel"), "encoding", spec).reason is Reason.STAGE_FAILED
+
+
+@pytest.mark.parametrize("error", [ValueError("sigmas"), OverflowError("too large"), TypeError("x"), IndexError("y")])
+def test_what_happens_once_inputs_were_taken_is_not_the_clients_fault(error: Exception) -> None:
+    spec = JobSpec(model="sdxl", extra={"clip_skip": 1})
+    assert stage_failure(error, "denoising", spec).reason is Reason.INVALID_FIELD
+    failure = stage_failure(error, "denoising", spec, underway=True)
+    assert failure.reason is Reason.INTERNAL
+    assert type(error).__name__ in failure.message
+    assert str(error) in failure.message
+    assert stage_failure(MemoryError(), "denoising", spec, underway=True).reason is Reason.OUT_OF_MEMORY
+    assert stage_failure(RuntimeError("NaN"), "denoising", spec, underway=True).reason is Reason.STAGE_FAILED
