@@ -12,11 +12,13 @@ from services.router.core.fleet import Fleet
 from services.router.core.forecast import Forecast
 from services.router.core.job import JobRequest, Stage
 from services.router.core.policy import POLICIES
-from services.router.core.rank import rank_of
+from services.router.core.rank import crowding_s, rank_of
 from services.router.core.record import JobRecord
 from services.router.core.task import Key
 
 _RETRY_ROUNDS = 8
+_CROWDING = 0.1
+"""The part by which the time that a tenant's own jobs cost the others lowers its level."""
 
 
 class Admission:
@@ -49,7 +51,6 @@ class Admission:
         deadline, so is every longer one.
         """
         pool = pool or self.pool_of(request)
-        estimate_s = request.seconds.total_s
         rank = rank_of(self._config, self._book, request, now, self._fleet.live)
         key = (rank, request.job_id, 0)
         backlog = self._backlogs.ahead(pool.name, request.model, key)
@@ -59,7 +60,7 @@ class Admission:
             pool=pool.name,
             rank=rank,
             backlog_s=backlog.worst_s,
-            limit_s=pool.max_backlog_s * pool.headroom(estimate_s),
+            limit_s=self._limit_s(request, pool, key),
             retry_after_s=0.0,
             wait_s=self._forecast.wait_s(pool.name, request.model, key, backlog, request.seconds),
             missing=tuple(
@@ -82,6 +83,16 @@ class Admission:
         if request.seconds.total_s > job.request.seconds.total_s:
             return replace(verdict, rank=max(job.rank, verdict.rank))
         return replace(verdict, admitted=True, reason="", retry_after_s=0.0, rank=job.rank)
+
+    def _limit_s(self, request: JobRequest, pool: PoolConfig, key: Key) -> float:
+        """The level for a job of this length, less a part of what its tenant's jobs ahead cost the other tenants.
+
+        Who keeps others waiting is turned away the sooner: jobs that are put off for the sake of shares are late if
+        there are many of them.
+        """
+        level_s = pool.max_backlog_s * pool.headroom(request.seconds.total_s)
+        crowding = crowding_s(self._config, self._book, request, key, self._fleet.live)
+        return max(0.0, level_s - _CROWDING * crowding)
 
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
         if request.seconds.total_s > pool.max_job_s:

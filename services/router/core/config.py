@@ -37,9 +37,9 @@ class PoolConfig:
     min_estimate_s: float = 0.0
     max_estimate_s: float = inf
     priority_classes: tuple[str, ...] = ()
-    max_backlog_s: float = 45.0
-    long_headroom: float = 0.5
-    short_job_s: float = 1.0
+    max_backlog_s: float = 60.0
+    long_headroom: float = 0.35
+    short_job_s: float = 4.0
     long_job_s: float = 60.0
     max_job_s: float = 3600.0
     max_long_running: int | None = None

@@ -138,26 +138,26 @@ class Ledger:
         """Sums over all keys."""
         return tuple(map(sum, self._sums))
 
-    def first_gap(self, start_s: float, slope: float) -> float:
-        """The least rank `r ≥ start_s` with `r ≥ start_s + slope × seconds of all keys up to r`.
+    def first_gap(self, start_s: float, base_s: float, slope: float) -> float:
+        """The least rank `r ≥ start_s` with `r ≥ base_s + slope × seconds of all keys up to r`.
 
-        Grows with `start_s`. Ranks closer than a millisecond count as one, so that rounding opens no gap. For ledgers
-        of one column.
+        Grows with `start_s` and `base_s`. Ranks closer than a millisecond count as one, so that rounding opens no gap.
+        For ledgers of one column.
         """
         assert self._width == 1
         totals = self._sums[0]
         first = bisect_left(self._lasts, (start_s, "", 0))
-        place_s = start_s + slope * sum(totals[:first])
+        place_s = base_s + slope * sum(totals[:first])
         for index in range(first, len(totals)):
-            limit_s = place_s + _SAME_PLACE_S
-            if self._lasts[index][0] > limit_s:
+            if self._lasts[index][0] > max(start_s, place_s) + _SAME_PLACE_S:
                 bucket = self._buckets[index]
-                if bucket.greatest_lead(slope) > limit_s:
+                if bucket.greatest_lead(slope) > place_s + _SAME_PLACE_S:
                     for rank, ahead_s in bucket.steps():
-                        if rank > limit_s + slope * ahead_s:
-                            return place_s + slope * ahead_s
+                        found_s = max(start_s, place_s + slope * ahead_s)
+                        if rank > found_s + _SAME_PLACE_S:
+                            return found_s
             place_s += slope * totals[index]
-        return place_s
+        return max(start_s, place_s)
 
     def _insert(self, index: int, bucket: _Bucket) -> None:
         self._buckets.insert(index, bucket)

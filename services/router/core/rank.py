@@ -5,6 +5,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.job import JobRequest
 from services.router.core.peers import peer_key
 from services.router.core.policy import POLICIES
+from services.router.core.task import Key
 
 
 def rank_of(config: SchedulerConfig, book: Book, request: JobRequest, now: float, live_denoisers: int) -> float:
@@ -16,25 +17,49 @@ def rank_of(config: SchedulerConfig, book: Book, request: JobRequest, now: float
         case "estimate":
             return estimate_s
         case "stretch":
-            return _fair_rank(config, book, request, now + config.kappa * estimate_s, live_denoisers)
+            return _fair_rank(config, book, request, now, live_denoisers)
 
 
-def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, earliest: float, live_denoisers: int) -> float:
-    """The earliest rank, put off for as long as the tenant's jobs up to that rank take in its share of the fleet.
+def crowding_s(config: SchedulerConfig, book: Book, request: JobRequest, key: Key, live_denoisers: int) -> float:
+    """What the shares of the other tenants with work come to while the job's own tenant has what ranks ahead of `key`.
 
-    Never ahead of an earlier job of the tenant that is much the same (see `peers`): what one asks for twice comes in
-    the order in which it was asked for, though what is ahead shrinks meanwhile.
-
-    That is `start_tag + κ · estimate` with `start_tag = now + φ · own / weight`. `own`: the unrun seconds of those jobs
-    of the tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant is
-    tagged as if it had its fair share and no more; no state is kept, so who had the fleet alone owes nothing later.
+    Seconds of the fleet. 0 for who is alone, or has nothing ahead; longer jobs of a tenant find no less.
     """
     tenant = book.tenants.get(request.tenant)
     if tenant is None:
+        return 0.0
+    others = _weights(config, book) - config.tenant_weights.get(request.tenant, 1.0)
+    return others / _weight(config, request) * tenant.ledger.ahead(key)[0] / max(1, live_denoisers)
+
+
+def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, now: float, live_denoisers: int) -> float:
+    """When the job should be done: κ times its time from now, or when its tenant's share does it, if that is later.
+
+    That is `max(now + κ · estimate, now + φ · own / weight + estimate)`. `own`: the unrun seconds of those jobs of the
+    tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant's jobs are put
+    off as if it had its fair share and no more, once that takes longer than a job may be asked to bear anyway; no state
+    is kept, so who had the fleet alone owes nothing later.
+
+    Never ahead of an earlier job of the tenant that is much the same (see `peers`): what one asks for twice comes in
+    the order in which it was asked for, though what is ahead shrinks meanwhile.
+    """
+    estimate_s = request.seconds.total_s
+    earliest = now + config.kappa * estimate_s
+    tenant = book.tenants.get(request.tenant)
+    if tenant is None:
         return earliest
-    named = sum(more - 1.0 for tenant, more in config.tenant_weights.items() if tenant in book.tenants)
-    weights = len(book.tenants) + named
-    weight = config.tenant_weights.get(request.tenant, 1.0) * config.class_weights.get(request.priority_class, 1.0)
+    slope = _weights(config, book) / max(1, live_denoisers) / _weight(config, request)
     peers = tenant.peers.get(peer_key(request))
-    after = peers.last_rank(request.seconds.total_s) if peers is not None else earliest
-    return max(after, tenant.ledger.first_gap(earliest, weights / max(1, live_denoisers) / weight))
+    after = peers.last_rank(estimate_s) if peers is not None else earliest
+    return max(after, tenant.ledger.first_gap(earliest, now + min(1.0, config.kappa) * estimate_s, slope))
+
+
+def _weights(config: SchedulerConfig, book: Book) -> float:
+    """The sum over tenants with work."""
+    named = sum(more - 1.0 for tenant, more in config.tenant_weights.items() if tenant in book.tenants)
+    return len(book.tenants) + named
+
+
+def _weight(config: SchedulerConfig, request: JobRequest) -> float:
+    tenant = config.tenant_weights.get(request.tenant, 1.0)
+    return tenant * config.class_weights.get(request.priority_class, 1.0)

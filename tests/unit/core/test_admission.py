@@ -56,6 +56,20 @@ def test_the_level_falls_with_the_estimate() -> None:
     assert judge(it, 9.0).backlog_s == 0.0  # shorter ones rank ahead of all of them
 
 
+def test_who_keeps_others_waiting_finds_a_lower_level() -> None:
+    it = scheduler(*fleet(2))
+    for index in range(6):
+        it.handle(JobSubmitted(request(f"ann{index}", 10.0, tenant="ann")), 0.0)
+    alone = judge(it, 10.1, tenant="ann")
+    assert (alone.backlog_s, alone.limit_s) == (30.0, judge(it, 10.1, tenant="cid").limit_s)
+    it.handle(JobSubmitted(request("bob", 1.0, tenant="bob")), 0.0)
+    level_s = judge(it, 10.1, tenant="cid").limit_s
+    assert judge(it, 10.1, tenant="ann").limit_s == pytest.approx(level_s - 0.1 * 60.0 / 2)
+    assert judge(it, 10.1, tenant="ann", priority_class="premium").limit_s == pytest.approx(level_s - 0.1 * 60.0 / 4)
+    # What ranks behind costs nobody anything.
+    assert judge(it, 1.0, tenant="ann").limit_s == judge(it, 1.0, tenant="cid").limit_s
+
+
 def test_accepted_long_jobs_keep_no_short_one_out() -> None:
     it = scheduler()
     fill(it, *[500.0] * 1)

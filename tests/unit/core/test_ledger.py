@@ -53,24 +53,32 @@ def test_what_is_not_there_cannot_be_removed() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=40),
     st.integers(0, 40),
+    st.integers(0, 20),
     st.sampled_from([0.0, 0.25, 1.0, 2.0]),
 )
-def test_the_first_gap_is_the_first_place_that_fits(entries: list[tuple[int, int]], start: int, slope: float) -> None:
-    ledger = Ledger(width=1)
+def test_the_first_gap_is_the_first_place_that_fits(
+    entries: list[tuple[int, int]], start: int, lead: int, slope: float
+) -> None:
+    ledger, base = Ledger(width=1), start - lead
     for index, (rank, value) in enumerate(entries):
         ledger.put((float(rank), f"{index:02}", 0), (float(value),))
-    ends = [start + slope * sum(value for rank, value in entries if rank <= limit) for limit in range(-1, 61)]
-    found = ledger.first_gap(float(start), slope)
-    fits = [start + slope * sum(value for rank, value in entries if rank <= end) <= end for end in ends]
-    assert found == min(end for end, fit in zip(ends, fits, strict=True) if fit)
-    assert ledger.first_gap(float(start), slope) == found
+
+    def asked(limit: float) -> float:
+        return max(start, base + slope * sum(value for rank, value in entries if rank <= limit))
+
+    ends = [asked(limit) for limit in range(-1, 61)]
+    found = ledger.first_gap(float(start), float(base), slope)
+    assert found == min(end for end in ends if asked(end) <= end)
+    assert ledger.first_gap(float(start), float(base), slope) == found
 
 
 def test_a_gap_is_found_across_buckets() -> None:
     ledger = Ledger(width=1)
     for index in range(1000):
         ledger.put((100.0 + 2.0 * index, f"{index:04}", 0), (2.0,))
-    assert ledger.first_gap(100.0, 1.0) == 2100.0
+    assert ledger.first_gap(100.0, 100.0, 1.0) == 2100.0
     ledger.remove((1500.0, "0700", 0))
-    assert ledger.first_gap(100.0, 1.0) == 1500.0
-    assert ledger.first_gap(101.9995, 1.0) == pytest.approx(2099.9995)
+    assert ledger.first_gap(100.0, 100.0, 1.0) == 1500.0
+    assert ledger.first_gap(101.9995, 101.9995, 1.0) == pytest.approx(2099.9995)
+    assert ledger.first_gap(400.0, 100.0, 1.0) == 1500.0
+    assert ledger.first_gap(1800.0, 100.0, 1.0) == 1800.0

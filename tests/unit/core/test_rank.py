@@ -45,24 +45,26 @@ def test_time_never_runs_backwards() -> None:
     assert rank(it, 10.0, 1.0) == 50.0
 
 
-def test_a_tenant_is_tagged_as_if_it_had_its_fair_share_of_the_fleet() -> None:
+def test_a_tenant_is_put_off_by_what_its_share_takes_beyond_its_stretch() -> None:
     it = scheduler(denoisers=2, c=2.0)
-    for index in range(4):
-        it.handle(JobSubmitted(request(f"a{index}", 10.0, tenant="a")), 0.0)
-    own_s = 4 * 10.0
+    for index in range(12):
+        it.handle(JobSubmitted(request(f"a{index:02}", 10.0, tenant="a")), 0.0)
+    own_s = 12 * 10.0
     probe = {"tenant": "a"}
-    # They were tagged one after the other, and of them only those count that would rank ahead.
-    ranks = [it.job(f"a{index}").rank for index in range(4)]  # type: ignore[union-attr]
-    assert ranks == [50.0, 55.0, 60.0, 65.0]
+    # The share of who is alone, two denoisers, does the first nine within 5 times their own time.
+    ranks = [it.job(f"a{index:02}").rank for index in range(12)]  # type: ignore[union-attr]
+    assert ranks == [50.0] * 9 + [55.0, 60.0, 65.0]
+    # Only those count that would rank ahead.
     assert rank(it, 0.0, 1.0, **probe) == 5.0
-    assert rank(it, 0.0, 100.0, **probe) == own_s * 1 / 2 + 500.0
-    # Another with work halves its share; one of weight 2 leaves it a third.
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 1 / 2 + 14.0
+    # Another with work halves its share; one of weight 2 leaves it a quarter.
     it.handle(JobSubmitted(request("b", 10.0, tenant="b")), 0.0)
-    assert rank(it, 0.0, 100.0, **probe) == own_s * 2 / 2 + 500.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 2 / 2 + 14.0
     it.handle(JobSubmitted(request("c", 10.0, tenant="c")), 0.0)
-    assert rank(it, 0.0, 100.0, **probe) == own_s * 4 / 2 + 500.0
-    assert rank(it, 0.0, 100.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 500.0
-    assert rank(it, 0.0, 100.0, tenant="new") == 500.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 4 / 2 + 14.0
+    assert rank(it, 0.0, 14.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 14.0
+    assert rank(it, 0.0, 14.0, tenant="new") == 70.0
+    assert rank(it, 0.0, 100.0, **probe) == 500.0
 
 
 def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
@@ -95,7 +97,7 @@ def test_equal_jobs_of_one_tenant_keep_their_order_though_the_work_ahead_shrinks
 
 def test_a_clearly_shorter_job_overtakes_ones_of_the_same_tenant() -> None:
     it = scheduler()
-    for index in range(3):
+    for index in range(9):
         it.handle(JobSubmitted(request(f"a{index}", 10.0)), 0.0)
     assert rank(it, 0.0, 1.0) < 50.0
-    assert rank(it, 0.0, 10.0, priority_class="premium") < it.job("a2").rank  # type: ignore[union-attr]
+    assert rank(it, 0.0, 10.0, priority_class="premium") < it.job("a8").rank  # type: ignore[union-attr]
