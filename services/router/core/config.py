@@ -21,8 +21,9 @@ class PoolConfig:
     `min_estimate_s` ≤ estimate < `max_estimate_s`; the last pool takes what fits none.
 
     `max_backlog_s` is the unrun seconds per worker that may rank ahead of a job of up to `short_job_s`; the level falls
-    log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. At most
-    `max_long_running` long jobs are denoised at a time. Longer jobs than `max_job_s` are refused.
+    log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. A tenant that keeps
+    others waiting finds less. At most `max_long_running` long jobs are denoised at a time. Longer jobs than `max_job_s`
+    are refused.
 
     `borrow`: may its jobs take denoisers of other pools? "none", "idle" (idle ones, and keep them by their rank), or
     "preemptible" (with a slot to spare; also busy ones, by their rank). A job that borrows preemptibly holds a worker's
@@ -37,7 +38,7 @@ class PoolConfig:
     min_estimate_s: float = 0.0
     max_estimate_s: float = inf
     priority_classes: tuple[str, ...] = ()
-    max_backlog_s: float = 60.0
+    max_backlog_s: float = 65.0
     long_headroom: float = 0.35
     short_job_s: float = 4.0
     long_job_s: float = 60.0
@@ -80,7 +81,14 @@ def default_pools() -> tuple[PoolConfig, ...]:
     """Half of the denoisers for jobs of less than 20 s, half for the others, each lent to the other."""
     return (
         PoolConfig(name="interactive", max_estimate_s=20.0, long_job_s=20.0, borrow="preemptible"),
-        PoolConfig(name="long", max_backlog_s=1800.0, short_job_s=20.0, long_job_s=600.0, borrow="preemptible"),
+        PoolConfig(
+            name="long",
+            max_backlog_s=1800.0,
+            long_headroom=0.5,
+            short_job_s=20.0,
+            long_job_s=600.0,
+            borrow="preemptible",
+        ),
     )
 
 

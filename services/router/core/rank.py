@@ -7,6 +7,9 @@ from services.router.core.peers import peer_key
 from services.router.core.policy import POLICIES
 from services.router.core.task import Key
 
+_SHARE_STRETCH = 2.0
+"""A job whose tenant's share is all taken is done in so many times its time after that: what runs is in the way too."""
+
 
 def rank_of(config: SchedulerConfig, book: Book, request: JobRequest, now: float, live_denoisers: int) -> float:
     """The rank of a job that comes now, in seconds on the clock of `now`; under "sjf" its estimate."""
@@ -35,10 +38,10 @@ def crowding_s(config: SchedulerConfig, book: Book, request: JobRequest, key: Ke
 def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, now: float, live_denoisers: int) -> float:
     """When the job should be done: κ times its time from now, or when its tenant's share does it, if that is later.
 
-    That is `max(now + κ · estimate, now + φ · own / weight + estimate)`. `own`: the unrun seconds of those jobs of the
-    tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per live denoiser. A tenant's jobs are put
-    off as if it had its fair share and no more, once that takes longer than a job may be asked to bear anyway; no state
-    is kept, so who had the fleet alone owes nothing later.
+    That is `start_tag + κ · estimate` with `start_tag = now + max(0, φ · own / weight - (κ - 2) · estimate)`. `own`:
+    the unrun seconds of those jobs of the tenant that rank ahead. `φ`: the sum of the weights of tenants with work, per
+    live denoiser. A tenant is put off as if it had its fair share and no more, but only by what that comes to beyond
+    the stretch that anyone may be asked to bear; no state is kept, so who had the fleet alone owes nothing later.
 
     Never ahead of an earlier job of the tenant that is much the same (see `peers`): what one asks for twice comes in
     the order in which it was asked for, though what is ahead shrinks meanwhile.
@@ -51,7 +54,7 @@ def _fair_rank(config: SchedulerConfig, book: Book, request: JobRequest, now: fl
     slope = _weights(config, book) / max(1, live_denoisers) / _weight(config, request)
     peers = tenant.peers.get(peer_key(request))
     after = peers.last_rank(estimate_s) if peers is not None else earliest
-    return max(after, tenant.ledger.first_gap(earliest, now + min(1.0, config.kappa) * estimate_s, slope))
+    return max(after, tenant.ledger.first_gap(earliest, now + min(_SHARE_STRETCH, config.kappa) * estimate_s, slope))
 
 
 def _weights(config: SchedulerConfig, book: Book) -> float:

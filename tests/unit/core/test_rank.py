@@ -51,18 +51,18 @@ def test_a_tenant_is_put_off_by_what_its_share_takes_beyond_its_stretch() -> Non
         it.handle(JobSubmitted(request(f"a{index:02}", 10.0, tenant="a")), 0.0)
     own_s = 12 * 10.0
     probe = {"tenant": "a"}
-    # The share of who is alone, two denoisers, does the first nine within 5 times their own time.
+    # The share of who is alone, two denoisers, does the first seven within 5 times their own time.
     ranks = [it.job(f"a{index:02}").rank for index in range(12)]  # type: ignore[union-attr]
-    assert ranks == [50.0] * 9 + [55.0, 60.0, 65.0]
+    assert ranks == [50.0] * 7 + [55.0, 60.0, 65.0, 70.0, 75.0]
     # Only those count that would rank ahead.
     assert rank(it, 0.0, 1.0, **probe) == 5.0
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 1 / 2 + 14.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 1 / 2 + 28.0
     # Another with work halves its share; one of weight 2 leaves it a quarter.
     it.handle(JobSubmitted(request("b", 10.0, tenant="b")), 0.0)
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 2 / 2 + 14.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 2 / 2 + 28.0
     it.handle(JobSubmitted(request("c", 10.0, tenant="c")), 0.0)
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 4 / 2 + 14.0
-    assert rank(it, 0.0, 14.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 14.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 4 / 2 + 28.0
+    assert rank(it, 0.0, 14.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 28.0
     assert rank(it, 0.0, 14.0, tenant="new") == 70.0
     assert rank(it, 0.0, 100.0, **probe) == 500.0
 
