@@ -28,20 +28,22 @@ class StepScale:
 class Amendments:
     """Of one call. `step_count` is what each output is to run in all, in the job's own count.
 
-    `earliest_end` (the step that the output at work ends with if it is to finish now), `first` (steps that an earlier
-    job had run) and `scale` are the device thread's to write.
+    Outputs run one after the other, or together where their forwards are merged. `first` (steps that an earlier job had
+    run), `scale`, and what each output could end with are the device thread's to write.
     """
 
     step_count: int
-    earliest_end: int = 1
     first: int = 0
     scale: StepScale = field(default=StepScale(1, 1))
+    # Of each output at work, and of the last that was: the step that it ends with if it is to finish now.
+    _ends: dict[int, int] = field(default_factory=dict)
+    _last_end: int = 1
 
     def amend(self, amendment: Amendment) -> int:
         """Take a change in; returns the new `step_count`.
 
-        To finish now is to end with the step under way, or between two with the one that is done: outputs that have not
-        begun then run as many steps.
+        To finish now is to end with the step under way, or between two with the one that is done. Outputs that are not
+        as far, or have not begun, then run as many steps.
         """
         match amendment.WhichOneof("change"):
             case "finish_now":
@@ -50,9 +52,23 @@ class Amendments:
                 self.step_count = amendment.step_count
         return self.step_count
 
-    def begin(self, scale: StepScale, first: int) -> None:
-        """A loop begins, after so many steps that an earlier job had run."""
-        self.scale, self.earliest_end, self.first = scale, first + 1, first
+    @property
+    def earliest_end(self) -> int:
+        """The step that the furthest output at work ends with if it is to finish now."""
+        return max(list(self._ends.values()), default=self._last_end)
+
+    def begin(self, output_index: int, scale: StepScale, first: int) -> None:
+        """An output's loop begins, after so many steps that an earlier job had run."""
+        self.scale, self.first = scale, first
+        self.reach(output_index, first + 1)
+
+    def reach(self, output_index: int, step: int) -> None:
+        """An output has come so far that it could end with this step."""
+        self._ends[output_index] = step
+
+    def end(self, output_index: int) -> None:
+        """An output is not at work any more."""
+        self._last_end = self._ends.pop(output_index, self._last_end)
 
     def fraction(self, step: int, step_count: int) -> float:
         """How much of an output's work is done after so many of its loop's steps: 0 to 1."""

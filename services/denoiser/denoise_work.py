@@ -63,16 +63,19 @@ class DenoiseWork:
         began, resume = thread.clock_s(), self.resume
         forwards = ForwardLog()
         forward_log.set(forwards)
-        while True:
-            try:
-                latents = to_bundle(self._outputs(resume))
-                return Denoised(latents, thread.clock_s() - began, forwards)
-            except Uncapturable as error:
-                # Raised by a restore alone, before any step: a state of another version, say.
-                log.warning("checkpoint_left_aside", why=str(error))
-            except StartAgain:
-                pass
-            resume = None
+        try:
+            while True:
+                try:
+                    latents = to_bundle(self._outputs(resume))
+                    return Denoised(latents, thread.clock_s() - began, forwards)
+                except Uncapturable as error:
+                    # Raised by a restore alone, before any step: a state of another version, say.
+                    log.warning("checkpoint_left_aside", why=str(error))
+                except StartAgain:
+                    pass
+                resume = None
+        finally:
+            self.amendments.end(self.output_index)
 
     def _outputs(self, resume: Bundle | None) -> dict[str, tuple[Any, str]]:
         hosted = self.model.block(DENOISE)
@@ -87,7 +90,7 @@ class DenoiseWork:
         asked = JobSpec()
         asked.CopyFrom(self.spec)
         asked.step_count = self.amendments.step_count if captured is None else asked_step_count(captured)
-        steps = LoopSteps(self.amendments, asked.step_count, laid=asked.step_count)
+        steps = LoopSteps(self.amendments, self.output_index, asked.step_count, laid=asked.step_count)
         seam = StepSeam(LoopState(fork, generator), self.observer, steps, captured, self._refinement())
         inputs = self.model.inputs(asked)
         for loop in list(loops(fork._blocks)):

@@ -30,6 +30,7 @@ class LoopSteps:
     """
 
     amendments: Amendments
+    output_index: int
     asked: int
     laid: int
     done: int = 0
@@ -46,13 +47,13 @@ class LoopSteps:
         self._state = state
         scale = StepScale(self.asked, len(state.timesteps))
         self.done = refinement.first(scale) if refinement is not None else 0
-        self.amendments.begin(scale, self.done)
+        self.amendments.begin(self.output_index, scale, self.done)
         self._estimates = [(each, CleanEstimate(each, self._instead)) for each in _schedulers(pipeline, state)]
 
     def skip(self, done: int, laid: int, *, amended: bool) -> None:
         """So many steps were run elsewhere, and the state is as they left it."""
         self.done, self.laid, self.amended = done, laid, amended
-        self.amendments.earliest_end = done + 1
+        self.amendments.reach(self.output_index, done + 1)
 
     @property
     def latents(self) -> Any:
@@ -71,7 +72,7 @@ class LoopSteps:
     def prepare(self) -> None:
         """Before a step: lay out the levels for the steps that are wanted by now, or be `over`. Raises `StartAgain`."""
         # Before the look at what is wanted: a change that comes between the two finds a step under way.
-        self.amendments.earliest_end = self.done + 1
+        self.amendments.reach(self.output_index, self.done + 1)
         wanted = self.amendments.step_count
         if wanted == self.laid:
             return
@@ -85,7 +86,7 @@ class LoopSteps:
     def step_done(self) -> None:
         """One more step is done."""
         self.done += 1
-        self.amendments.earliest_end = self.done if self._untouched() is not None else self.done + 1
+        self.amendments.reach(self.output_index, self.done if self._untouched() is not None else self.done + 1)
         self.over = self._ending or self.done == self.count
         # A sampler of a kind that is not known: the end of its levels is the only clean sample it gives.
         self._blind = not self.over and self._wants_no_more()
