@@ -2,7 +2,8 @@
 
 Above the line, after a paragraph that says what the story is about, one a line: `pool NAME setting=value…`,
 `scheduler setting=value…`, `encoder|denoiser|decoder NAME setting=value…`, `at SECONDS submit JOB of SECONDS s by
-TENANT setting=value…`, `at SECONDS cancel JOB`, `at SECONDS lose WORKER`, `at SECONDS join KIND NAME setting=value…`.
+TENANT setting=value…`, `at SECONDS cancel JOB`, `at SECONDS lose WORKER`, `at SECONDS join KIND NAME setting=value…`,
+`at SECONDS slow WORKER by FACTOR` (from then on all takes it so many times as long as on a good day).
 
 Encoders and decoders work on all their tasks at once. A denoiser runs the best-ranked of its jobs, the others pause.
 
@@ -58,14 +59,23 @@ def told(text: str) -> str:
 
 @dataclass
 class _Call:
-    """A task on its worker, and the seconds that it still takes."""
+    """A task on its worker, the seconds that it still takes on a good day, and those that it took in all."""
 
     start: StartTask
     left_s: float
+    taken_s: float = 0.0
 
     @property
     def order(self) -> tuple[float, str]:
         return (self.start.rank, self.start.task.job_id)
+
+
+@dataclass(frozen=True)
+class _Slowed:
+    """A worker takes so many times as long from now on. Nobody tells the scheduler."""
+
+    worker_id: str
+    factor: float
 
 
 @dataclass
@@ -75,7 +85,8 @@ class Playhouse:
     script: str
     now: float = 0.0
     _lines: list[str] = field(default_factory=list)
-    _outside: list[tuple[float, str, Event]] = field(default_factory=list)
+    _outside: list[tuple[float, str, Event | _Slowed]] = field(default_factory=list)
+    _slowness: dict[str, float] = field(default_factory=dict)
     _jobs: dict[str, JobRequest] = field(default_factory=dict)
     _stages: dict[str, Stage] = field(default_factory=dict)
     _calls: dict[Task, _Call] = field(default_factory=dict)
@@ -99,16 +110,20 @@ class Playhouse:
             self.now = at_s
             if outside_s == at_s:
                 _, words, event = self._outside.pop(0)
-                self._tell(words, event)
+                if isinstance(event, _Slowed):
+                    self._slowness[event.worker_id] = event.factor
+                    self._lines.append(f"{self.now:8.2f}  {words}")
+                else:
+                    self._tell(words, event)
             elif task is not None and self._calls[task].left_s <= 1e-9:
                 call = self._calls.pop(task)
-                seconds = self._seconds(task)
-                self._tell(f"{_what(task)} is done", TaskFinished(call.start.task, seconds))
+                self._tell(f"{_what(task)} is done", TaskFinished(call.start.task, call.taken_s))
             else:
                 self._tell("", Ticked())
 
     def _finishes(self) -> list[tuple[float, Task]]:
-        return [(call.left_s, task) for task, call in self._calls.items() if self._runs(call)]
+        running = [(task, call) for task, call in self._calls.items() if self._runs(call)]
+        return [(call.left_s * self._slowness.get(call.start.worker_id, 1.0), task) for task, call in running]
 
     def _runs(self, call: _Call) -> bool:
         if call.start.task.stage is not Stage.DENOISE:
@@ -118,7 +133,8 @@ class Playhouse:
 
     def _work(self, seconds: float) -> None:
         for call in [call for call in self._calls.values() if self._runs(call)]:
-            call.left_s -= seconds
+            call.left_s -= seconds / self._slowness.get(call.start.worker_id, 1.0)
+            call.taken_s += seconds
 
     def _tell(self, words: str, event: Event) -> None:
         if isinstance(event, WorkerLost):
@@ -180,7 +196,7 @@ class Playhouse:
         self._outside.sort(key=lambda each: each[0])
         return replace(config, pools=tuple(pools) or config.pools), crew
 
-    def _event(self, words: list[str]) -> tuple[str, Event]:
+    def _event(self, words: list[str]) -> tuple[str, Event | _Slowed]:
         match words:
             case ["submit", job_id, "of", seconds, "s", "by", tenant, *settings]:
                 job = request(job_id, float(seconds), tenant=tenant, **_settings(settings))
@@ -188,6 +204,8 @@ class Playhouse:
                 return f"{tenant} asks for {job_id}", JobSubmitted(job)
             case ["cancel", job_id]:
                 return f"{job_id} is cancelled", JobCancelRequested(job_id)
+            case ["slow", worker_id, "by", factor]:
+                return f"{worker_id} takes {factor} times as long", _Slowed(worker_id, float(factor))
             case ["lose", worker_id]:
                 return f"{worker_id} dies", WorkerLost(worker_id)
             case ["join", kind, name, *settings]:

@@ -88,6 +88,29 @@ def test_a_resident_model_comes_before_a_cold_one() -> None:
     submit(story, 0.0, "b", 5.0, "n1")
 
 
+def test_a_resident_model_comes_before_a_cold_one_at_every_stage() -> None:
+    """Even where the cold one is idle and the other is not: encodes and decodes are short beside a load."""
+    encoders = worker("e1", Stage.ENCODE, resident=(), slots=4), worker("e2", Stage.ENCODE, slots=4)
+    decoders = worker("d1", Stage.DECODE, resident=(), slots=4), worker("d2", Stage.DECODE, slots=4)
+    story = Story(ONE_POOL, *encoders, *decoders, denoiser("n1"), denoiser("n2"))
+    for job_id in ("a", "b"):
+        story.at(0.0, JobSubmitted(request(job_id, 5.0, decode_s=1.0)), start(encode(job_id), "e2"))
+    for job_id, place in (("a", "n1"), ("b", "n2")):
+        story.at(1.0, TaskFinished(encode(job_id), 1.0), start(denoise(job_id), place))
+    for job_id in ("a", "b"):
+        story.at(2.0, TaskFinished(denoise(job_id), 1.0), start(decode(job_id), "d2"))
+
+
+def test_a_resident_model_comes_first_among_those_that_are_lent_and_those_that_are_overtaken() -> None:
+    denoisers = denoiser("n1", slots=2, resident=()), denoiser("n2", slots=2), denoiser("n3", slots=2)
+    story = Story(TWO_POOLS, ENCODER, DECODER, *denoisers)
+    assert [view.pool for view in story.scheduler.workers() if view.pool] == ["short", "long", "short"]
+    submit(story, 0.0, "long1", 60.0, "n2")
+    submit(story, 0.0, "long2", 60.0, "n3")
+    submit(story, 0.0, "long3", 60.0, "n1")
+    submit(story, 1.0, "quick", 2.0, "n3")
+
+
 @pytest.mark.parametrize("policy", ["fcfs", "sjf", "pools"])
 def test_policies_of_the_source_never_give_a_denoiser_two_jobs(policy: PolicyName) -> None:
     story = Story(SchedulerConfig(policy=policy), ENCODER, DECODER, denoiser("n", slots=4))

@@ -79,6 +79,25 @@ def test_the_device_s_own_speed_is_the_prior_where_the_cost_does_not_say() -> No
     assert learner.estimate(SHAPE, on("?")).seconds.denoise_s == pytest.approx(60 * 0.5 / 450)
 
 
+def test_a_kind_of_device_that_slows_down_is_believed_after_a_few_calls() -> None:
+    learner = estimator()
+    for forward_s, times in ((0.1, 30), (0.3, 5)):
+        for _ in range(times):
+            learner.observe(forwards("slower", forward_s))
+            learner.observe(forwards("same", 0.1))
+    assert learner.estimate(SHAPE, on("slower")).seconds.denoise_s == pytest.approx(60 * 0.3, rel=0.1)
+    assert learner.estimate(SHAPE, on("same")).seconds.denoise_s == pytest.approx(60 * 0.1, rel=0.1)
+
+
+def test_one_slow_worker_of_a_kind_does_not_make_the_others_dear() -> None:
+    """Its own pace is its own: the kind's estimates stay those of most of its calls."""
+    learner = estimator()
+    for _ in range(30):
+        for forward_s in (0.1, 0.1, 0.3, 0.1):
+            learner.observe(forwards("d", forward_s))
+    assert learner.estimate(SHAPE, on("d")).seconds.denoise_s == pytest.approx(60 * 0.1, rel=0.1)
+
+
 def test_the_error_is_that_of_what_was_foretold() -> None:
     learner = estimator()
     assert learner.errors() == {}
