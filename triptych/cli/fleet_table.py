@@ -6,7 +6,7 @@ from triptych.cli.terminal import enum_word, seconds, stage_word
 from triptych.durations import seconds_of
 from triptych.v1 import router_service_pb2, worker_pb2
 
-WORKER_HEADER = ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "HEARTBEAT")
+WORKER_HEADER = ("WORKER", "STAGE", "STATE", "DEVICE", "POOL", "MODELS", "RUNS", "BACKLOG", "PACE", "HEARTBEAT")
 ERROR_HEADER = ("MODEL", "STAGE", "DEVICE", "MEASURED", "MEDIAN ERROR", "BIAS")
 POOL_HEADER = ("POOL", "WORKERS", "TO BORROW", "QUEUED", "RUNNING", "BACKLOG", "LIMIT")
 
@@ -26,6 +26,7 @@ def worker_cells(worker: router_service_pb2.Worker) -> tuple[str, ...]:
         ", ".join(worker.models),
         ", ".join(f"{job.job_id} {job.fraction:.0%}" for job in worker.active_jobs),
         _time(worker.backlog),
+        f"x{worker.pace:.1f}",
         _time(worker.heartbeat_age),
     )
 

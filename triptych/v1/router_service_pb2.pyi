@@ -819,6 +819,7 @@ class Worker(_message.Message):
     HEARTBEAT_AGE_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    PACE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
@@ -827,6 +828,8 @@ class Worker(_message.Message):
     pool: _builtins.str
     """Pool it is reserved for; denoisers only."""
     version: _builtins.str
+    pace: _builtins.float
+    """Seconds that its tasks take per second estimated, lately; 1 until that is known."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -854,10 +857,11 @@ class Worker(_message.Message):
         heartbeat_age: _duration_pb2.Duration | None = ...,
         cache: _worker_pb2.CacheStats | None = ...,
         version: _builtins.str = ...,
+        pace: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "cache", b"cache", "heartbeat_age", b"heartbeat_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "backlog", b"backlog", "cache", b"cache", "device", b"device", "heartbeat_age", b"heartbeat_age", "models", b"models", "pool", b"pool", "stage", b"stage", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "backlog", b"backlog", "cache", b"cache", "device", b"device", "heartbeat_age", b"heartbeat_age", "models", b"models", "pace", b"pace", "pool", b"pool", "stage", b"stage", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

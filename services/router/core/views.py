@@ -31,7 +31,9 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker: `unrun_s` estimated seconds until what it runs is done; `pool` is "" for encoders and decoders."""
+    """A worker: `unrun_s` estimated seconds until what it runs is done, at its `pace`, the seconds that it takes per
+    second estimated; `pool` is "" for encoders and decoders.
+    """
 
     worker_id: str
     stage: Stage
@@ -39,6 +41,7 @@ class WorkerView:
     ready: bool
     slots: int
     unrun_s: float
+    pace: float
     running: tuple[Task, ...]
 
 
@@ -129,6 +132,7 @@ class Views:
                 ready=worker.info.ready,
                 slots=worker.info.slots,
                 unrun_s=worker.load_s,
+                pace=worker.pace.ratio,
                 running=tuple(worker.running),
             )
             for worker_id, worker in sorted(self._fleet.workers.items())

@@ -61,6 +61,7 @@ def fleet_view(
                 heartbeat_age=duration_of(monotonic() - known.heard_s),
                 cache=beat.cache if beat.HasField("cache") else None,
                 version=beat.version,
+                pace=view.pace if view else 1.0,
             )
         )
     for pool in scheduler.pools():

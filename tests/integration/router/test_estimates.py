@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from tests.integration.router.bench import Bench, spec
+from services.router.core.config import PoolConfig, SchedulerConfig
+from tests.integration.router.bench import CONFIG, Bench, spec
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
 from triptych.v1 import router_service_pb2 as pb
@@ -33,8 +35,8 @@ async def saved(bench: Bench) -> dict[str, object]:
     return state
 
 
-async def learn(bench: Bench) -> None:
-    for index in range(10):
+async def learn(bench: Bench, count: int = 10) -> None:
+    for index in range(count):
         job = await bench.submit(spec(seed=index))
         await bench.until(job.job_id, "succeeded")
 
@@ -53,6 +55,30 @@ async def test_what_was_learnt_survives_the_router(slow: Bench) -> None:
     await slow.start_router()
     again = await estimate(slow)
     assert again.denoise.ToMilliseconds() == pytest.approx(learnt.denoise.ToMilliseconds(), rel=0.01)
+
+
+async def test_a_worker_that_becomes_slow_gets_what_others_have_no_hands_for(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers(denoisers=2, device_s=8.0)
+        await bench.start_router(replace(CONFIG, scheduler=SchedulerConfig(pools=(PoolConfig("all"),))))
+        await learn(bench)
+        slow, other = sorted(bench.denoisers, key=lambda peer: peer.calls == [] or peer.calls[-1].spec.seed != 9)
+        slow.device_s *= 3.0
+        await learn(bench)
+        before = len(slow.calls)
+        await learn(bench, 3)
+        assert len(slow.calls) == before
+        fleet: pb.GetFleetResponse = await bench.stub.GetFleet(pb.GetFleetRequest())
+        paces = {worker.worker_id: worker.pace for worker in fleet.workers}
+        assert paces[slow.worker_id] > paces[other.worker_id] > 0.0
+        other.gate.close()
+        first, second = [await bench.submit(spec(seed=seed)) for seed in (100, 101)]
+        await bench.until(second.job_id, "succeeded")
+        assert [call.call.job_id for call in slow.calls[before:]] == [second.job_id]
+        await other.gate.open()
+        await bench.until(first.job_id, "succeeded")
 
 
 async def test_a_state_that_makes_no_sense_is_left_aside_and_replaced(slow: Bench) -> None:
