@@ -10,6 +10,7 @@ from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
 from services.router.driver import Driver
 from services.router.intake.amend import Amend
+from services.router.intake.appraiser import Appraiser
 from services.router.intake.attendance import Attendance
 from services.router.intake.intake import Intake
 from services.router.jobs import JobTable, LiveJob
@@ -22,7 +23,7 @@ from services.router.reads.watch import Watch
 from services.router.store.estimates import Estimates
 from services.router.store.event_log import EventStore
 from services.router.store.log_pruning import LogPruning
-from services.router.store.recorder import Recorders
+from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore
 from services.router.store.restore import Restore
 from services.router.store.retention import Retention
@@ -75,8 +76,7 @@ class Desk:
         )
         self.intake = Intake(
             config,
-            catalog,
-            pricing,
+            Appraiser(catalog, pricing, self.driver.fleet),
             self.driver,
             self.jobs,
             self._recorders,

@@ -29,7 +29,7 @@ from services.router.pricing import Pricing
 from services.router.reads.decisions import decision, job_of
 from services.router.reads.fleet_watch import FleetWatch
 from services.router.stages import TO_PROTO
-from services.router.store.recorder import Recorders
+from services.router.store.recorders import Recorders
 from services.router.workers.calls import StageCalls
 from services.router.workers.fleet import Fleet
 from services.router.workers.links import WorkerLinks

@@ -100,6 +100,12 @@ class LiveJob:
         """Wait for the next `wake`."""
         await self._changed.wait()
 
+    def snapshot(self) -> Job:
+        """The job as it is now, for whoever keeps it."""
+        copied = Job()
+        copied.CopyFrom(self.record.job)
+        return copied
+
     def keep_latents(self, latents: Latents) -> None:
         """Note where one output's latents lie, in place of earlier ones."""
         self.drop_latents(latents.output_index)

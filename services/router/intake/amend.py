@@ -9,10 +9,11 @@ from services.router.core.events import JobAmendRequested
 from services.router.core.job import Stage, Task
 from services.router.driver import Driver
 from services.router.ids import check_request_id
-from services.router.intake.intake import Intake, digest_of, refusal
+from services.router.intake.intake import Intake, digest_of
+from services.router.intake.refusal import refusal
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import amended, stage_seconds
-from services.router.store.recorder import Recorders
+from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore
 from triptych.catalog import Catalog
 from triptych.durations import seconds_of
@@ -83,7 +84,7 @@ class Amend:
             return await self._change_ended(stored.record, amendment, request_id)
         async with live.amending:
             if _is_repeated(live.record, amendment, request_id):
-                return _copy(live.job)
+                return live.snapshot()
             if live.over or self._is_denoised(live):
                 return await self._change_ended(live.record, amendment, request_id)
             return await self._change_live(live, amendment, request_id)
@@ -123,24 +124,24 @@ class Amend:
         self._recorders.of(live).write(logged)
         while not live.over and not 0 < logged.sequence <= live.job.last_sequence:
             await live.change()
-        return _copy(live.job)
+        return live.snapshot()
 
     async def _change_ended(self, record: JobRecord, amendment: Amendment, request_id: str) -> Job:
-        job = record.job
+        ended = JobRecord()
+        ended.CopyFrom(record)
+        job = ended.job
         if job.state in (JobState.JOB_STATE_FAILED, JobState.JOB_STATE_CANCELLED):
             how = "failed" if job.state == JobState.JOB_STATE_FAILED else "was cancelled"
             raise TriptychError(Reason.JOB_ENDED, f"The job {how}; there is nothing to go on from: submit it again.")
-        if _is_repeated(record, amendment, request_id) or amendment.step_count <= job.spec.step_count:
+        if _is_repeated(ended, amendment, request_id) or amendment.step_count <= job.spec.step_count:
             # It has run as many steps.
-            return _copy(job)
+            return job
         self._check_step_count(job.spec, amendment.step_count)
         digest = digest_of(AmendJobRequest(job_id=job.job_id, amendment=amendment))
-        refined = JobRecord()
-        refined.CopyFrom(record)
-        spec = _with_steps(refined.job.spec, amendment.step_count)
+        spec = _with_steps(job.spec, amendment.step_count)
         spec.ClearField("deadline")
-        encoded = await self._check_kept(refined)
-        return await self._intake.refine(refined, spec, encoded, request_id, digest)
+        encoded = await self._check_kept(ended)
+        return await self._intake.refine(ended, spec, encoded, request_id, digest)
 
     async def _check_kept(self, record: JobRecord) -> bool:
         """Whether the job's conditioning is kept still. Raises LATENTS_GONE, INPUT_GONE."""
@@ -197,9 +198,3 @@ def _with_steps(spec: JobSpec, step_count: int) -> JobSpec:
     made.CopyFrom(spec)
     made.step_count = step_count
     return made
-
-
-def _copy(job: Job) -> Job:
-    copied = Job()
-    copied.CopyFrom(job)
-    return copied

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -17,49 +17,33 @@ from services.router.config import RouterConfig
 from services.router.core.actions import Verdict
 from services.router.core.estimator import Estimate
 from services.router.core.events import JobSubmitted
-from services.router.core.job import JobRequest
 from services.router.driver import Driver
 from services.router.ids import check_request_id, new_job_id
+from services.router.intake.appraiser import Appraiser, Priced
 from services.router.intake.attendance import Attendance
-from services.router.intake.validation import check_deadline, complete_spec, too_large
-from services.router.jobs import JobTable, LiveJob, attachment_bytes, job_request
-from services.router.pricing import Pricing, estimate_message
+from services.router.intake.refusal import refusal
+from services.router.intake.validation import too_large
+from services.router.jobs import JobTable, LiveJob, attachment_bytes
+from services.router.pricing import estimate_message
 from services.router.store.compare_and_set import Conflict
-from services.router.store.recorder import Recorders
+from services.router.store.recorders import Recorders
 from services.router.store.records import SCHEMA_VERSION, JobStore
 from services.router.store.restore import Restore
 from services.router.store.room import Room
-from triptych.catalog import Catalog
 from triptych.durations import seconds_of
 from triptych.endings import is_over
-from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.errors import Reason, TriptychError
 from triptych.exchange import ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
-from triptych.v1.worker_pb2 import ModelProfile
 
 log = structlog.get_logger()
 
 _MAX_SPEC_BYTES = 3_500_000
-_NO_WORKER_RETRY_S = 2.0
-# By then every worker has been heard.
-_HEARTBEATS_S = 1.5
 _NO_ROOM_RETRY_S = 5.0
 
 
-_Pricer: TypeAlias = Callable[[], Coroutine[Any, Any, "Priced"]]
+_Pricer: TypeAlias = Callable[[], Coroutine[Any, Any, Priced]]
 _Preparer: TypeAlias = Callable[[JobRecord], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A job as it would be run: its complete spec and its price."""
-
-    spec: JobSpec
-    estimate: Estimate
-
-    def request(self, job_id: str, tenant: str) -> JobRequest:
-        """As the scheduler sees it."""
-        return job_request(job_id, tenant, self.spec, self.estimate.seconds)
 
 
 class Intake:
@@ -68,8 +52,7 @@ class Intake:
     def __init__(
         self,
         config: RouterConfig,
-        catalog: Catalog,
-        pricing: Pricing,
+        appraiser: Appraiser,
         driver: Driver,
         jobs: JobTable,
         recorders: Recorders,
@@ -79,13 +62,11 @@ class Intake:
         restore: Restore,
         room: Room,
     ) -> None:
-        self._began_s = time.monotonic()
         self._attendance = attendance
         self._restore = restore
         self._room = room
         self._max_attachment_bytes = config.max_attachment_bytes
-        self._catalog = catalog
-        self._pricing = pricing
+        self._appraiser = appraiser
         self._driver = driver
         self._jobs = jobs
         self._recorders = recorders
@@ -106,7 +87,7 @@ class Intake:
         def prepare(record: JobRecord) -> None:
             record.streamed = streamed
 
-        job = await self._once(who.tenant, lambda: self._priced(spec), request_id, digest_of(spec), prepare)
+        job = await self._once(who.tenant, lambda: self._appraiser.appraise(spec), request_id, digest_of(spec), prepare)
         if not streamed:
             self._release(job.job_id)
         return job
@@ -139,8 +120,7 @@ class Intake:
                 record.conditioning.extend(refined.conditioning)
 
         async def priced() -> Priced:
-            self._check_profile(spec.model)
-            return Priced(spec, self._pricing.tail(spec, done, self._driver.fleet.serving(spec.model)))
+            return self._appraiser.appraise_tail(spec, done)
 
         return await self._once(refined.job.tenant, priced, request_id, digest, prepare)
 
@@ -148,7 +128,7 @@ class Intake:
         """Price and verdict, the tenant's quota included; changes nothing. Raises what is wrong with the spec."""
         if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
             raise refusal
-        priced = await self._priced(spec)
+        priced = await self._appraiser.appraise(spec)
         request = priced.request(new_job_id(time.time()), who.tenant)
         verdict = self._driver.scheduler.estimate_verdict(request, time.time())
         try:
@@ -198,7 +178,7 @@ class Intake:
         except ExchangeError:
             self._take_back(job)
             raise
-        return _copy(job.job)
+        return job.snapshot()
 
     async def _known(self, request_id: str, digest: bytes, tenant: str) -> Job | None:
         """The job that this request made before."""
@@ -207,7 +187,7 @@ class Intake:
             _check_digest(request_id, digest, job.record.request_digest)
             if not job.durable:
                 await self._recorders.of(job).accepted()
-            return _copy(job.job)
+            return job.snapshot()
         claimed = await self._records.claimed(tenant, request_id)
         if claimed is None:
             return None
@@ -219,37 +199,6 @@ class Intake:
             # Accepted by a router that was leading no more: this one has not seen it yet.
             await self._restore.take_up(stored)
         return stored.record.job
-
-    async def _priced(self, spec: JobSpec) -> Priced:
-        if not spec.model:
-            raise invalid(Violation("spec.model", "must be named; ListModels tells which there are"))
-        model = self._catalog.models.get(spec.model)
-        if model is None:
-            why = f"no model is called {spec.model[:64]!r}; there are {', '.join(self._catalog.models)}"
-            raise TriptychError(Reason.MODEL_UNKNOWN, f"spec.model: {why}", violations=[Violation("spec.model", why)])
-        check_deadline(spec, time.time())
-        profile = self._check_profile(spec.model)
-        if spec.attachments:
-            full = await asyncio.to_thread(complete_spec, spec, model, profile)
-        else:
-            full = complete_spec(spec, model, profile)
-        return Priced(full, self._pricing.price(full, self._driver.fleet.serving(full.model)))
-
-    def _check_profile(self, model: str) -> ModelProfile:
-        profile = self._driver.fleet.profile(model)
-        if profile is None:
-            self._check_heard()
-            raise TriptychError(
-                Reason.NO_WORKER,
-                f"No worker serves {model} yet: start one for each stage.",
-                retry_after_s=_NO_WORKER_RETRY_S,
-            )
-        return profile
-
-    def _check_heard(self) -> None:
-        """Raises NOT_READY while a worker that is missed may only not have been heard yet."""
-        if time.monotonic() < self._began_s + _HEARTBEATS_S:
-            raise TriptychError(Reason.NOT_READY, "The router has just begun to lead.", retry_after_s=_HEARTBEATS_S)
 
     def _admit(self, tenant: str, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
@@ -271,7 +220,7 @@ class Intake:
         if not verdict.admitted:
             self._jobs.remove(job)
             if verdict.reason == Reason.NO_WORKER.name:
-                self._check_heard()
+                self._appraiser.check_heard()
             log.info("job_refused", job_id=job.job_id, model=request.model, reason=verdict.reason, pool=verdict.pool)
             raise refusal(verdict, priced.estimate.seconds.total_s)
         record.job.estimate.CopyFrom(estimate_message(priced.estimate))
@@ -289,35 +238,6 @@ class Intake:
 def digest_of(asked: Message) -> bytes:
     """BLAKE2b-256 of what a client asked for."""
     return blake2b(asked.SerializeToString(deterministic=True), digest_size=32).digest()
-
-
-def refusal(verdict: Verdict, total_s: float) -> TriptychError:
-    """Admission's no to a job of this estimate, with its figures."""
-    reason = Reason[verdict.reason]
-    words = {
-        Reason.OVERLOADED: "Too much work is ahead of a job of this length; try again later, or a shorter one.",
-        Reason.QUEUE_FULL: "The queue is full; try again later.",
-        Reason.TOO_LONG: "The job is longer than any pool takes.",
-        Reason.DEADLINE_UNREACHABLE: "The job would not be done by its deadline.",
-        Reason.NO_WORKER: f"No worker has run {_stages(verdict)} of the model of late: start one, or try again later.",
-    }
-    retry_after_s: float | None = verdict.retry_after_s
-    if reason is Reason.NO_WORKER:
-        retry_after_s = _NO_WORKER_RETRY_S
-    elif reason not in (Reason.OVERLOADED, Reason.QUEUE_FULL):
-        retry_after_s = None
-    metadata = {
-        "pool": verdict.pool,
-        "estimate_s": f"{total_s:.3f}",
-        "backlog_s": f"{verdict.backlog_s:.3f}",
-        "limit_s": f"{verdict.limit_s:.3f}",
-        "wait_s": f"{verdict.wait_s:.3f}",
-    }
-    return TriptychError(reason, words[reason], metadata=metadata, retry_after_s=retry_after_s)
-
-
-def _stages(verdict: Verdict) -> str:
-    return " and ".join(stage.value for stage in verdict.missing)
 
 
 def without_attachment_data(spec: JobSpec) -> JobSpec:
@@ -339,9 +259,3 @@ def _check_digest(request_id: str, digest: bytes, earlier: bytes) -> None:
         raise TriptychError(
             Reason.REQUEST_ID_REUSED, f"Request id {request_id} was used for another job; take a new one."
         )
-
-
-def _copy(job: Job) -> Job:
-    copied = Job()
-    copied.CopyFrom(job)
-    return copied

@@ -12,7 +12,7 @@ from services.router.intake.attendance import Attendance
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import stage_seconds
 from services.router.store.event_log import EventStore
-from services.router.store.recorder import Recorders
+from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore, StoredRecord
 from services.router.store.retention import Retention
 from triptych.endings import is_over

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -17,67 +15,27 @@ from services.router.core.job import Stage, Task
 from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed
 from services.router.pricing import Pricing
-from services.router.store.recorder import Recorder, Recorders
+from services.router.store.recorders import Recorders
+from services.router.workers.call import Call
 from services.router.workers.failures import Blow, judge
-from services.router.workers.fleet import Fleet, KnownWorker
+from services.router.workers.fleet import Fleet
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.exchange import ExchangeUnavailable
-from triptych.rpc.at_work import is_at_work
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
 from triptych.v1.denoiser_service_pb2 import AmendDenoiseRequest, DenoiseFinished, DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
-from triptych.v1.encoder_service_pb2 import EncodeRequest, StageCall
+from triptych.v1.encoder_service_pb2 import EncodeRequest
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceStub
-from triptych.v1.job_pb2 import Amendment, JobEncoded, JobEvent, StageStarted
+from triptych.v1.job_pb2 import Amendment, JobEncoded
 
 log = structlog.get_logger()
-
-_Response = TypeVar("_Response")
 
 _AMEND_TIMEOUT_S = 5.0
 # The call may be on its way to the worker still.
 _AMEND_RETRY_S = (0.05, 0.2, 0.5, 1.0)
-
-
-@dataclass(eq=False)
-class Call:
-    """One call under way. `begun`: the worker has said that it is at work, which is lost if it dies."""
-
-    job: LiveJob
-    start: StartTask
-    worker: KnownWorker
-    recorder: Recorder
-    begun: bool = False
-    running: "asyncio.Task[None] | None" = None
-
-    @property
-    def task(self) -> Task:
-        return self.start.task
-
-    @property
-    def device(self) -> str:
-        """The worker's device, as its heartbeat names it."""
-        return self.worker.heartbeat.device
-
-    @property
-    def log(self) -> Any:
-        """A logger that knows the call. Not by context: reports run the scheduler, which acts on other jobs too."""
-        return log.bind(job_id=self.task.job_id, stage=self.task.stage.value, worker=self.worker.worker_id)
-
-    def event(self, **kind: object) -> JobEvent:
-        return JobEvent(attempt=self.start.attempt, **kind)  # type: ignore[arg-type]
-
-    def started(self, stage: job_pb2.Stage.ValueType) -> JobEvent:
-        return self.event(stage_started=StageStarted(stage=stage, worker_id=self.worker.worker_id))
-
-
-def part_done(fraction: float, finished_count: int, output_count: int) -> float:
-    """How much of what a call is to do is done, when `fraction` of all outputs is: some were finished before it."""
-    kept = finished_count / output_count
-    return max(0.0, (fraction - kept) / (1.0 - kept)) if kept < 1.0 else 1.0
 
 
 class StageCalls:
@@ -139,7 +97,7 @@ class StageCalls:
         for delay_s in (*_AMEND_RETRY_S, 0.0):
             if call is None or self._calls.get(task) is not call:
                 return None
-            stage_call = self._stage_call(call)
+            stage_call = call.message(self._epoch)
             stage_call.rank = rank
             request = AmendDenoiseRequest(call=stage_call, amendment=amendment)
             try:
@@ -162,7 +120,7 @@ class StageCalls:
         await asyncio.gather(*(self._hand_back(call) for call in denoises))
 
     async def _hand_back(self, call: Call) -> None:
-        request = AmendDenoiseRequest(call=self._stage_call(call), hand_back=True)
+        request = AmendDenoiseRequest(call=call.message(self._epoch), hand_back=True)
         try:
             await DenoiserServiceStub(call.worker.channel).AmendDenoise(request, timeout=_AMEND_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -213,8 +171,8 @@ class StageCalls:
     async def _encode(self, call: Call) -> Event:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_ENCODE))
         stub = EncoderServiceStub(call.worker.channel)
-        request = EncodeRequest(call=self._stage_call(call), spec=call.job.stage_spec)
-        response = await _answer(call, stub.Encode(request, timeout=self._config.encode_timeout_s))
+        request = EncodeRequest(call=call.message(self._epoch), spec=call.job.stage_spec)
+        response = await call.answer(stub.Encode(request, timeout=self._config.encode_timeout_s))
         record, spent_s = call.job.record, seconds_of(response.device_time)
         del record.conditioning[:]
         record.conditioning.extend(response.conditioning)
@@ -227,7 +185,7 @@ class StageCalls:
 
     async def _denoise(self, call: Call) -> Event:
         request = DenoiseRequest(
-            call=self._stage_call(call),
+            call=call.message(self._epoch),
             spec=call.job.stage_spec,
             conditioning=call.job.record.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
@@ -246,7 +204,7 @@ class StageCalls:
                         call.recorder.write(call.started(job_pb2.Stage.STAGE_DENOISE))
                     case "progress":
                         call.recorder.progress(response.progress)
-                        self._report(call, TaskProgressed(call.task, _part_done(call, response.progress.fraction)))
+                        self._report(call, TaskProgressed(call.task, call.part_done(response.progress.fraction)))
                     case "latents":
                         call.job.keep_latents(response.latents)
                         call.recorder.save()
@@ -280,13 +238,13 @@ class StageCalls:
     async def _decode(self, call: Call) -> Event:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_DECODE))
         request = DecodeRequest(
-            call=self._stage_call(call),
+            call=call.message(self._epoch),
             spec=call.job.stage_spec,
             latents=call.job.latents(call.task.output_index),
             conditioning=call.job.record.conditioning,
         )
         stub = DecoderServiceStub(call.worker.channel)
-        response = await _answer(call, stub.Decode(request, timeout=self._config.decode_timeout_s))
+        response = await call.answer(stub.Decode(request, timeout=self._config.decode_timeout_s))
         spent_s = seconds_of(response.device_time)
         _add(call.job.job.decode_time, spent_s)
         call.recorder.write(call.event(output=response.output))
@@ -319,29 +277,6 @@ class StageCalls:
         del self._calls[call.task]
         if not self._calls:
             self._idle.set()
-
-    def _stage_call(self, call: Call) -> StageCall:
-        start = call.start
-        return StageCall(
-            job_id=start.task.job_id,
-            attempt=start.attempt,
-            epoch=self._epoch,
-            rank=start.rank,
-            tenant=call.job.tenant,
-        )
-
-
-async def _answer(call: Call, rpc: "grpc.aio.UnaryUnaryCall[Any, _Response]") -> _Response:
-    """What the worker answers; that it is at work shows before. A call that is waited for no more is cancelled."""
-    try:
-        call.begun = is_at_work(await rpc.initial_metadata())
-        return await rpc
-    finally:
-        rpc.cancel()
-
-
-def _part_done(call: Call, fraction: float) -> float:
-    return part_done(fraction, len(call.start.finished_outputs), call.job.request.output_count)
 
 
 def _add(total: Duration, more_s: float) -> None:

@@ -15,7 +15,7 @@ from services.router.jobs import JobTable, LiveJob
 from services.router.store.event_log import StoredEvent
 from services.router.store.fold import apply, end_of
 from services.router.store.throttle import ProgressThrottle
-from services.router.workers.calls import part_done
+from services.router.workers.call import part_done
 from services.router.workers.failures import Blow, judge
 from triptych.config import ConfigError, load_toml
 from triptych.endings import is_over

@@ -1,0 +1,64 @@
+"""The recorders of all jobs in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from services.router.jobs import LiveJob
+from services.router.store.event_log import EventStore
+from services.router.store.recorder import Recorder
+from services.router.store.records import JobStore
+
+
+class Recorders:
+    """One recorder a job, made when first asked for."""
+
+    def __init__(
+        self,
+        events: EventStore,
+        records: JobStore,
+        epoch: int,
+        confirm: Callable[[], Awaitable[None]],
+        on_over: Callable[[LiveJob], None],
+        give_up: Callable[[str], None],
+        scarce: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._scarce = scarce
+        self._events = events
+        self._records = records
+        self._epoch = epoch
+        self._confirm = confirm
+        self._on_over = on_over
+        self._give_up = give_up
+        self._recorders: dict[str, Recorder] = {}
+
+    def of(self, job: LiveJob) -> Recorder:
+        """The job's only writer."""
+        recorder = self._recorders.get(job.job_id)
+        if recorder is None:
+            recorder = self._recorders[job.job_id] = Recorder(
+                job,
+                self._events,
+                self._records,
+                self._epoch,
+                self._confirm,
+                self._over,
+                self._give_up,
+                self._scarce,
+            )
+        return recorder
+
+    def drop(self, job: LiveJob) -> None:
+        """The job is recorded, or was not accepted."""
+        self._recorders.pop(job.job_id, None)
+
+    async def close(self, timeout_s: float) -> None:
+        """Let them write for a while, then stop them."""
+        waiting = [recorder.settle() for recorder in self._recorders.values()]
+        if waiting:
+            await asyncio.wait([asyncio.ensure_future(each) for each in waiting], timeout=timeout_s)
+        for recorder in self._recorders.values():
+            recorder.close()
+
+    def _over(self, job: LiveJob) -> None:
+        self._on_over(job)
+        self.drop(job)
