@@ -31,7 +31,8 @@ class Admission:
         self._named = {pool.name: pool for pool in pools}
         self._book = book
         self._fleet = fleet
-        self._backlogs = Backlogs(book, fleet)
+        self._reach = fleet.reach
+        self._backlogs = Backlogs(book, fleet.reach)
         self._forecast = Forecast(config, book, fleet)
 
     def pool_of(self, request: JobRequest) -> PoolConfig:
@@ -64,7 +65,7 @@ class Admission:
             retry_after_s=0.0,
             wait_s=self._forecast.wait_s(pool.name, request.model, key, backlog, request.seconds),
             missing=tuple(
-                stage for stage in Stage if stage in request.stages and not self._fleet.capable(stage, request.model)
+                stage for stage in Stage if stage in request.stages and not self._reach.capable(stage, request.model)
             ),
         )
         reason = self._refusal(request, pool, verdict, backlog, now)
@@ -98,7 +99,7 @@ class Admission:
         if request.seconds.total_s > pool.max_job_s:
             return "TOO_LONG"
         since_s = now - self._config.absence_grace_s
-        if any(self._fleet.left_s(stage, request.model) < since_s for stage in verdict.missing):
+        if any(self._reach.left_s(stage, request.model) < since_s for stage in verdict.missing):
             return "NO_WORKER"
         if len(self._book.jobs) >= self._config.max_queued_jobs:
             return "QUEUE_FULL"
@@ -134,5 +135,5 @@ class Admission:
     def _next_finish_s(self, request: JobRequest, verdict: Verdict) -> float:
         """The mean time between two finishes of the jobs there are."""
         unrun_s = sum(sum(lane.ledger.total()) for lane in self._book.lanes.values())
-        _, speed, _ = self._fleet.speeds(verdict.pool, request.model)
+        _, speed, _ = self._reach.speeds(verdict.pool, request.model)
         return unrun_s / len(self._book.jobs) / speed

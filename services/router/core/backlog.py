@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from services.router.core.book import Book
-from services.router.core.fleet import Fleet
 from services.router.core.job import StageSeconds
+from services.router.core.reach import Reach
 from services.router.core.task import Key
 
 _NOTHING = (0.0, 0.0, 0.0)
@@ -31,11 +31,11 @@ class Backlog:
 
 
 class Backlogs:
-    """Reads the backlog ahead of any place from the book and the fleet."""
+    """Reads the backlog ahead of any place from the book, and from who may run what."""
 
-    def __init__(self, book: Book, fleet: Fleet) -> None:
+    def __init__(self, book: Book, reach: Reach) -> None:
         self._book = book
-        self._fleet = fleet
+        self._reach = reach
 
     def ahead(self, pool: str, model: str, key: Key) -> Backlog:
         """Unrun seconds ahead of `key` per worker that jobs of this pool and model may use.
@@ -44,13 +44,13 @@ class Backlogs:
         """
         encode_s = denoise_s = decode_s = 0.0
         for lane in self._book.lanes.values():
-            parts = self._fleet.overlaps(pool, model, lane.key.pool, lane.key.model)
+            parts = self._reach.overlaps(pool, model, lane.key.pool, lane.key.model)
             if parts != _NOTHING:
                 seconds = lane.ledger.ahead(key)
                 encode_s += parts[0] * seconds[0]
                 denoise_s += parts[1] * seconds[1]
                 decode_s += parts[2] * seconds[2]
-        encoders, denoisers, decoders = self._fleet.speeds(pool, model)
+        encoders, denoisers, decoders = self._reach.speeds(pool, model)
         return Backlog(encode_s / encoders, denoise_s / denoisers, decode_s / decoders)
 
     def position(self, pool: str, key: Key) -> int:

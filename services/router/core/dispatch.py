@@ -38,6 +38,7 @@ class Dispatch:
         self._lending = any(pool.borrow != "none" for pool in self._pools.values())
         self._book = book
         self._fleet = fleet
+        self._reach = fleet.reach
         self._due = due
         # Cohorts that run empty, so that a suspect gets a worker to itself.
         self._reserved: set[Cohort] = set()
@@ -106,15 +107,15 @@ class Dispatch:
         preemptible = self._policy.overtakes and self._pools[job.pool].borrow == "preemptible"
         if worker.pool == job.pool or not preemptible:
             return False
-        return worker.cohort not in self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+        return worker.cohort not in self._reach.suited(Stage.DENOISE, job.pool, job.request.model)
 
     def idle_hosts(self, job: JobRecord) -> Sequence[Cohort]:
         """Denoisers that may take the job while they are idle: its own, or if none of them is, those it may borrow."""
-        own = self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+        own = self._reach.suited(Stage.DENOISE, job.pool, job.request.model)
         return own if any(cohort.idle for cohort in own) else self._lent(job)
 
     def _lent(self, job: JobRecord) -> Sequence[Cohort]:
-        return self._fleet.borrowable(job.pool, job.request.model)
+        return self._reach.borrowable(job.pool, job.request.model)
 
     def _fill(self, stage: Stage, pick: _Pick, started: list[Action]) -> None:
         """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
@@ -135,7 +136,7 @@ class Dispatch:
                 if lane.startable[stage]:
                     heappush(heads, (lane.startable[stage].first, lane))
             elif record.suspect:  # it needs a worker to itself: let one run empty
-                self._reserved.update(self._fleet.suited(stage, job.pool, job.request.model))
+                self._reserved.update(self._reach.suited(stage, job.pool, job.request.model))
 
     def _may_start(self, lane: Lane, stage: Stage) -> bool:
         """Whether the lane's first task of the stage is allowed to start."""
@@ -154,7 +155,7 @@ class Dispatch:
         """Of workers that have the model hot, else of any: an idle one, else that with the least to do."""
         model = job.request.model
         places = []
-        for cohort in self._free(self._fleet.capable(record.task.stage, model)):
+        for cohort in self._free(self._reach.capable(record.task.stage, model)):
             cold = model not in cohort.kind.resident
             if cohort.idle:
                 places.append((cold, False, *cohort.idle[0]))
@@ -163,7 +164,7 @@ class Dispatch:
         return (self._fleet.workers[min(places)[3]], "least to do") if places else None
 
     def _own_idle(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
-        return self._idle(job, self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)))
+        return self._idle(job, self._free(self._reach.suited(Stage.DENOISE, job.pool, job.request.model)))
 
     def _borrowed(self, job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
         """Idle denoisers of other pools. They have no work of their own: that was started before."""
@@ -178,7 +179,7 @@ class Dispatch:
         if record.suspect:
             return None
         best: tuple[bool, Key, str] | None = None
-        own = self._fleet.suited(Stage.DENOISE, job.pool, job.request.model)
+        own = self._reach.suited(Stage.DENOISE, job.pool, job.request.model)
         for cohort in self._free(own):
             if cohort.roomy and job.key < cohort.roomy[-1][0]:
                 choice = (job.request.model in cohort.kind.resident, *cohort.roomy[-1])
@@ -208,7 +209,7 @@ class Dispatch:
         ids = self._fleet.company.get(job.request.merge_key)
         if not ids or record.suspect:
             return None
-        suited = self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model))
+        suited = self._free(self._reach.suited(Stage.DENOISE, job.pool, job.request.model))
         places = [
             (len(worker.running), worker.worker_id)
             for worker in map(self._fleet.workers.__getitem__, ids)
@@ -223,7 +224,7 @@ class Dispatch:
         """
         if record.suspect:
             return None
-        cohorts = self._free(self._fleet.suited(Stage.DENOISE, job.pool, job.request.model))
+        cohorts = self._free(self._reach.suited(Stage.DENOISE, job.pool, job.request.model))
         place = max((cohort.lending[-1] for cohort in cohorts if cohort.lending), default=None)
         if place is None or not job.key < place[0]:
             return None

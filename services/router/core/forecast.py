@@ -42,6 +42,7 @@ class Forecast:
         self._overtakers = {pool.name for pool in pools if pool.borrow == "preemptible"}
         self._book = book
         self._fleet = fleet
+        self._reach = fleet.reach
 
     def wait_s(self, pool: str, model: str, key: Key, backlog: Backlog, seconds: StageSeconds) -> float:
         """Seconds until the denoise of a job at `key` starts, which has `seconds` to run itself."""
@@ -49,15 +50,15 @@ class Forecast:
 
     def lent(self, pool: str, model: str) -> list[Cohort]:
         """Denoisers that a pool may borrow, and that nobody waits for whose own they are."""
-        found = self._fleet.borrowable(pool, model)
+        found = self._reach.borrowable(pool, model)
         if not found:
             return []
         lanes = [lane.key for lane in self._book.lanes.values() if lane.queued]
-        wanted = [self._fleet.suited(Stage.DENOISE, lane.pool, lane.model) for lane in lanes]
+        wanted = [self._reach.suited(Stage.DENOISE, lane.pool, lane.model) for lane in lanes]
         return [cohort for cohort in found if not any(cohort in cohorts for cohorts in wanted)]
 
     def _denoiser_s(self, pool: str, model: str, key: Key, denoise_s: float) -> float:
-        own = self._fleet.suited(Stage.DENOISE, pool, model)
+        own = self._reach.suited(Stage.DENOISE, pool, model)
         ahead = list(self._ahead(pool, model, key))
         if not ahead and any(cohort.idle for cohort in own):
             return 0.0
@@ -79,7 +80,7 @@ class Forecast:
         """Where jobs wait ahead that could take the same denoisers, as their own."""
         for lane in self._book.lanes.values():
             if lane.queued and lane.queued.first < key:
-                part = self._fleet.overlaps(pool, model, lane.key.pool, lane.key.model)[1]
+                part = self._reach.overlaps(pool, model, lane.key.pool, lane.key.model)[1]
                 if part > 0.0:
                     yield _Ahead(lane, lane.queued.position(key), part)
 

@@ -73,7 +73,7 @@ class Views:
         self._pools = pools
         self._book = book
         self._fleet = fleet
-        self._backlogs = Backlogs(book, fleet)
+        self._backlogs = Backlogs(book, fleet.reach)
         self._forecast = Forecast(config, book, fleet)
 
     def job(self, job_id: str) -> JobView | None:
@@ -120,7 +120,7 @@ class Views:
 
     def _borrowable(self, pool: PoolConfig) -> int:
         models = {model for worker in self._fleet.of_stage(Stage.DENOISE) for model in worker.info.models}
-        cohorts = {cohort for model in models for cohort in self._fleet.borrowable(pool.name, model)}
+        cohorts = {cohort for model in models for cohort in self._fleet.reach.borrowable(pool.name, model)}
         return sum(len(cohort.idle) for cohort in cohorts)
 
     def workers(self) -> tuple[WorkerView, ...]:

@@ -81,8 +81,8 @@ class Intake:
         """
         self._check_open()
         check_request_id(request_id)
-        if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
-            raise refusal
+        if (wrong := too_large(spec, _MAX_SPEC_BYTES)) is not None:
+            raise wrong
 
         def prepare(record: JobRecord) -> None:
             record.streamed = streamed
@@ -126,8 +126,8 @@ class Intake:
 
     async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict]:
         """Price and verdict, the tenant's quota included; changes nothing. Raises what is wrong with the spec."""
-        if (refusal := too_large(spec, _MAX_SPEC_BYTES)) is not None:
-            raise refusal
+        if (wrong := too_large(spec, _MAX_SPEC_BYTES)) is not None:
+            raise wrong
         priced = await self._appraiser.appraise(spec)
         request = priced.request(new_job_id(time.time()), who.tenant)
         verdict = self._driver.scheduler.estimate_verdict(request, time.time())
