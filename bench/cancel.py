@@ -6,11 +6,9 @@ growth of the process over 200 cancels, after 50 for warm-up, what the allocator
     python -m bench.cancel --json
 """
 
-import argparse
 import asyncio
 import ctypes
 import gc
-import json
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from statistics import median, quantiles
 import psutil
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
+from bench.program import options_of, tell
 
 WARM_UP, CANCELS = 50, 200
 
@@ -75,11 +74,8 @@ async def run() -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    result = asyncio.run(run())
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    options = options_of(__doc__).parse_args()
+    tell(asyncio.run(run()), options.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ bundle: hashing, acknowledgement and file storage are on its clock. Best of `ROU
     python -m bench.exchange --json
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 import nats
 from nats.js.api import ObjectStoreConfig
 
+from bench.program import options_of
 from tests.natsd import NatsServer
 from triptych.exchange import Entry, Exchange, ExchangeConfig, TensorData
 from triptych.exchange.digest import digest_of
@@ -193,8 +193,7 @@ def render(report: dict[str, object]) -> str:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m bench.exchange", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(__doc__)
     parser.add_argument("--server-config", type=Path, help="another nats.conf, to measure other settings of the server")
     options = parser.parse_args()
     with server(options.server_config) as running:

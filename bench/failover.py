@@ -8,9 +8,7 @@ more, at the other router (`retries`); one that fails again is an error. Every j
     python -m bench.failover --json
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -22,6 +20,7 @@ from typing import Any
 
 import grpc
 
+from bench.program import options_of, tell
 from bench.trial.leader import find_leader
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
@@ -149,13 +148,11 @@ async def run(rounds: int, away_s: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(__doc__)
     parser.add_argument("--kills", type=int, default=10, metavar="N", help="leaders to kill (default 10)")
     parser.add_argument("--away-s", type=float, default=12.0, metavar="S", help="until it is back (default 12)")
     options = parser.parse_args()
-    result = asyncio.run(run(options.kills, options.away_s))
-    print(json.dumps(result) if options.json else "\n".join(f"{name:26} {value}" for name, value in result.items()))
+    tell(asyncio.run(run(options.kills, options.away_s)), options.json)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,12 @@
 """A checkpoint with a long forward: FLUX's architecture, random weights, eight blocks of some 50 ms on one CPU core."""
 
-import json
 from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTokenizer,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5EncoderModel,
-)
+from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
+
+from tests.tiny_tokenizers import clip_tokenizer, t5_tokenizer
 
 SIDE = 256
 DOUBLE_BLOCKS, SINGLE_BLOCKS = 2, 6
@@ -34,10 +27,6 @@ def write_long_model(folder: Path) -> Path:
 
 
 def _pipeline(folder: Path) -> FluxPipeline:
-    letters = [chr(code) for code in range(33, 127)]
-    tokens = letters + [letter + "</w>" for letter in letters] + ["<|startoftext|>", "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
     clip = CLIPTextConfig(
         vocab_size=200,
         hidden_size=32,
@@ -49,10 +38,6 @@ def _pipeline(folder: Path) -> FluxPipeline:
         eos_token_id=189,
         pad_token_id=1,
     )
-    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -5.0)] + [(chr(code), -1.0) for code in range(32, 127)]
-    unigram = Tokenizer(models.Unigram(vocab, unk_id=2))
-    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    unigram.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     vae = AutoencoderKL(
         in_channels=3,
         out_channels=3,
@@ -70,11 +55,9 @@ def _pipeline(folder: Path) -> FluxPipeline:
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
         vae=vae,
         text_encoder=CLIPTextModel(clip),
-        tokenizer=CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=77),
+        tokenizer=clip_tokenizer(folder),
         text_encoder_2=T5EncoderModel(T5Config(d_model=32, vocab_size=200, d_ff=64, d_kv=8, num_layers=1, num_heads=4)),
-        tokenizer_2=PreTrainedTokenizerFast(
-            tokenizer_object=unigram, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512
-        ),
+        tokenizer_2=t5_tokenizer(),
         transformer=FluxTransformer2DModel(
             patch_size=1,
             in_channels=16,

@@ -7,9 +7,7 @@ them. `best_gain`: that of the embedded model.
     python -m bench.merge --json
 """
 
-import argparse
 import asyncio
-import json
 import tempfile
 import time
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
+from bench.program import options_of, tell
 from tests.tiny_checkpoints import make_tiny_checkpoints
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished
 from triptych.v1.job_pb2 import JobSpec
@@ -121,11 +120,8 @@ async def run() -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    result = asyncio.run(run())
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    options = options_of(__doc__).parse_args()
+    tell(asyncio.run(run()), options.json)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ alone; it tells what else the machine did meanwhile.
     python -m bench.mixed_load --json
 """
 
-import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -41,6 +39,7 @@ from bench.long_model import BLOCKS, write_long_model
 from bench.mixed_report import AFTER, BEFORE, MixedReport
 from bench.mixed_suite import SHORT_STEPS, Jobs, mixed_suite
 from bench.passage import Passage, Solo
+from bench.program import options_of, tell
 from services.router.core.config import PolicyName
 from services.router.core.job import StageSeconds
 
@@ -124,8 +123,7 @@ async def run(arrivals: Sequence[Arrival], load: float, seed: int, workload: Pat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(__doc__)
     parser.add_argument("--images", type=int, default=SHORT_JOBS, help="short jobs; a quarter as many are long")
     parser.add_argument("--load", type=float, default=LOAD, help="part of what the denoiser can do")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals, and of the bootstrap")
@@ -138,8 +136,7 @@ def main() -> None:
         arrivals = read_arrivals(options.arrivals) if options.arrivals else _drawn(options.images, options.seed)
     except ValueError as error:
         parser.error(str(error))
-    result = asyncio.run(run(arrivals, options.load, options.seed, options.workload))
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    tell(asyncio.run(run(arrivals, options.load, options.seed, options.workload)), options.json)
 
 
 def _drawn(short_jobs: int, seed: int) -> list[Arrival]:

@@ -9,10 +9,8 @@ Saturation: 40 pictures handed in at once to a suite of two denoisers, beside tw
     python -m bench.overhead --json
 """
 
-import argparse
 import asyncio
 import io
-import json
 import os
 import sys
 import tempfile
@@ -23,6 +21,7 @@ from statistics import median
 
 from PIL import Image, ImageChops
 
+from bench.program import options_of, tell
 from bench.stock import GUIDANCE, SIDE, STEPS, StockPipeline, prompt_of
 from triptych.client import Client
 from triptych.durations import seconds_of
@@ -183,15 +182,10 @@ async def run(threads: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(__doc__)
     parser.add_argument("--threads", type=int, default=1, help="torch threads of each stage, and of the stock pipeline")
     options = parser.parse_args()
-    result = asyncio.run(run(options.threads))
-    if options.json:
-        print(json.dumps(result))
-    else:
-        print("\n".join(f"{name:20} {value}" for name, value in result.items()))
+    tell(asyncio.run(run(options.threads)), options.json)
 
 
 if __name__ == "__main__":

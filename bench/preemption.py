@@ -7,9 +7,7 @@ alone, by alternating pairs.
     python -m bench.preemption --json
 """
 
-import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
+from bench.program import options_of, tell
 from services.stage.device_thread import DeviceThread, Rank
 
 ARRIVALS, PAIRS = 200, 30
@@ -108,11 +107,8 @@ async def run() -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    result = asyncio.run(run())
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    options = options_of(__doc__).parse_args()
+    tell(asyncio.run(run()), options.json)
 
 
 if __name__ == "__main__":

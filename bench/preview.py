@@ -15,9 +15,7 @@ with a linear map, whose steps take some 400 ms.
     python -m bench.preview --json [--spacing S]
 """
 
-import argparse
 import asyncio
-import json
 import os
 import tempfile
 import time
@@ -34,6 +32,7 @@ import psutil
 import torch
 
 from bench.long_model import SHAPES, SIDE, write_long_model
+from bench.program import options_of, tell
 from services.denoiser.config import DenoiserConfig
 from services.encoder.batch import BlockBatches
 from services.encoder.cache import ConditioningCache
@@ -238,12 +237,10 @@ async def run(spacing_s: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(__doc__)
     parser.add_argument("--spacing", type=float, default=SPACING_S, help="seconds between two previews, at least")
     options = parser.parse_args()
-    result = asyncio.run(run(options.spacing))
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    tell(asyncio.run(run(options.spacing)), options.json)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ are to be 0, and the least `growth_mb` next to it.
     python -m bench.short_jobs --json
 """
 
-import argparse
 import asyncio
 import gc
-import json
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ from typing import Any
 import psutil
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
+from bench.program import options_of, tell
 from bench.short.alone import CPU
 from bench.short.plans import MODELS, make_plans
 from bench.short.runner import PLACES, Runner
@@ -97,13 +96,12 @@ async def run(job_count: int, seed: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = options_of(__doc__)
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs in all (default {JOBS})")
+    parser.add_argument("--seed", type=int, default=1, help="of the jobs, and of what befalls them")
     options = parser.parse_args()
     result: dict[str, Any] = asyncio.run(run(options.jobs, options.seed))
-    print(json.dumps(result) if options.json else "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    tell(result, options.json)
     sys.exit(0 if result["sound"] else 1)
 
 

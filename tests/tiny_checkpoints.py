@@ -1,6 +1,5 @@
 """Random tiny checkpoints in the stock layouts, from configs alone: about 13 MB and a few seconds for all."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -22,7 +21,6 @@ from diffusers import (
     WanPipeline,
     WanTransformer3DModel,
 )
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     CLIPImageProcessor,
     CLIPTextConfig,
@@ -37,6 +35,8 @@ from transformers import (
     UMT5Config,
     UMT5EncoderModel,
 )
+
+from tests.tiny_tokenizers import clip_tokenizer, t5_tokenizer
 
 NAMES = ("sdxl", "flux", "sd3", "wan", "wan-i2v", "wan22", "sdxl-control")
 
@@ -68,7 +68,7 @@ def make_tiny_checkpoints(folder: Path) -> None:
     """Write every checkpoint of `NAMES` into `folder`, the same weights each time."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    clip, t5 = _clip_tokenizer(folder), _t5_tokenizer()
+    clip, t5 = clip_tokenizer(folder), t5_tokenizer()
     _sdxl(clip).save_pretrained(folder / "sdxl")
     _flux(clip, t5).save_pretrained(folder / "flux")
     _sd3(clip, t5).save_pretrained(folder / "sd3")
@@ -105,25 +105,6 @@ def write_catalog(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
     path = folder / "models.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def _clip_tokenizer(folder: Path) -> CLIPTokenizer:
-    letters = [chr(code) for code in range(33, 127)]
-    tokens = letters + [letter + "</w>" for letter in letters] + ["<|startoftext|>", "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    return CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=77)
-
-
-def _t5_tokenizer() -> PreTrainedTokenizerFast:
-    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -5.0)]
-    vocab += [(chr(code), -1.0) for code in range(32, 127)] + [("\u2581", -1.0)]
-    tokenizer = Tokenizer(models.Unigram(vocab, unk_id=2))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512
-    )
 
 
 def _sdxl(clip: CLIPTokenizer) -> StableDiffusionXLPipeline:

@@ -1,14 +1,13 @@
 """What the proof programs are as commands: options as flags, figures as text or JSON, a verdict as exit status."""
 
-import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bench.program import options_of, tell
 from bench.trial.scene import scene_folder
 from triptych.logs import configure_logs
 
@@ -43,8 +42,7 @@ def main(text: str | None, kind: type[_Options], prove: Callable[[Path, _Options
 
     Each field of `kind` that is an `option` is a flag; others are for those who call `prove` themselves.
     """
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = options_of(text)
     parser.add_argument("--keep", type=Path, help="folder for models, logs and stores, which then stay")
     for each in fields(kind):
         if _HELP in each.metadata:
@@ -56,7 +54,7 @@ def main(text: str | None, kind: type[_Options], prove: Callable[[Path, _Options
     as_json, keep = settings.pop("json"), settings.pop("keep")
     with scene_folder(keep) as folder:
         figures = asyncio.run(_awaited(prove(folder, kind(**settings))))
-    print(json.dumps(figures) if as_json else "\n".join(f"{name:20} {value}" for name, value in figures.items()))
+    tell(figures, as_json)
     # None: it could not be tried.
     sys.exit(figures["sound"] is False)
 
