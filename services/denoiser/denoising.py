@@ -17,6 +17,7 @@ from services.denoiser.pauses import Pauses
 from services.denoiser.previews import Previews
 from services.stage.calls import Call
 from services.stage.hosted_model import HostedModel
+from services.stage.patience import put_patiently
 from services.stage.short_memory import run_twice
 from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
@@ -195,7 +196,7 @@ class Denoising:
         return None
 
     async def _store(self, output_index: int, bundle: Bundle) -> None:
-        ref = await self._host.exchange.put("latents", bundle)
+        ref = await put_patiently(self._host.exchange, "latents", bundle)
         self._events.put_nowait(DenoiseResponse(latents=Latents(output_index=output_index, data=ref)))
         await self._checkpoints.drop(output_index)
 

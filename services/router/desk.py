@@ -23,10 +23,11 @@ from services.router.reads.watch import Watch
 from services.router.store.estimates import Estimates
 from services.router.store.event_log import EventStore
 from services.router.store.log_pruning import LogPruning
+from services.router.store.pruning import Pruning
 from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore
 from services.router.store.restore import Restore
-from services.router.store.retention import Retention
+from services.router.store.retention import BundlePruning, Retention
 from services.router.store.room import Room
 from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
@@ -63,16 +64,20 @@ class Desk:
         self.pricing = pricing = Pricing(catalog)
         self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
-        pruning = LogPruning(events, self.jobs, leadership.confirm)
-        self._room = Room(exchange, config.store_high_water, pruning)
+        self._retention = retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
+        prunings: dict[str, Pruning] = {
+            "EVENTS": LogPruning(events, self.jobs, leadership.confirm),
+            "CONDITIONING": BundlePruning(retention, "conditioning"),
+            "LATENTS": BundlePruning(retention, "latents"),
+        }
+        self._room = Room(exchange, config.store_high_water, prunings)
         self._recorders = Recorders(
             events, records, epoch, leadership.confirm, self._end, give_up, scarce=lambda: self._room.scarce
         )
         self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up)
         self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
-        self._retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
         self._restore = Restore(
-            exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, self._retention
+            exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, retention
         )
         self.intake = Intake(
             config,
@@ -86,7 +91,9 @@ class Desk:
             self._restore,
             self._room,
         )
-        self.amend = Amend(catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records, quotas)
+        self.amend = Amend(
+            catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records, quotas, retention
+        )
         self.watch = Watch(self.jobs, events, records, PreviewFeed(exchange.control))
         self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads, config.download_stall_s)

@@ -153,8 +153,8 @@ class RouterServiceServicer(object):
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
         kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
         Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-        reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
-        cancelled).
+        reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
+        kept), JOB_ENDED (failed or cancelled).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,8 +58,8 @@ class RouterServiceStub:
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
     kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
     Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-    reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
-    cancelled).
+    reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
+    kept), JOB_ENDED (failed or cancelled).
     """
     EstimateJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]
     """Price and verdict, the tenant's quota included; runs nothing."""
@@ -101,8 +101,8 @@ class RouterServiceAsyncStub(RouterServiceStub):
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
     kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
     Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-    reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
-    cancelled).
+    reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
+    kept), JOB_ENDED (failed or cancelled).
     """
     EstimateJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]  # type: ignore[assignment]
     """Price and verdict, the tenant's quota included; runs nothing."""
@@ -183,8 +183,8 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
         kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
         Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-        reason LATENTS_GONE (after their retention), INPUT_GONE (its pictures are not kept), JOB_ENDED (failed or
-        cancelled).
+        reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
+        kept), JOB_ENDED (failed or cancelled).
         """
 
     @_abc_1.abstractmethod

@@ -1,6 +1,7 @@
 """Changes jobs that were accepted: in place while they are denoised or wait for it, as a new job once they are done."""
 
 import asyncio
+import time
 
 import structlog
 
@@ -15,6 +16,7 @@ from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import amended, stage_seconds
 from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore
+from services.router.store.retention import Retention
 from triptych.catalog import Catalog
 from triptych.durations import seconds_of
 from triptych.errors import Reason, TriptychError, Violation, invalid
@@ -50,7 +52,9 @@ class Amend:
         recorders: Recorders,
         records: JobStore,
         quotas: Quotas,
+        retention: Retention,
     ) -> None:
+        self._retention = retention
         self._catalog = catalog
         self._exchange = exchange
         self._driver = driver
@@ -146,11 +150,11 @@ class Amend:
     async def _check_kept(self, record: JobRecord) -> bool:
         """Whether the job's conditioning is kept still. Raises LATENTS_GONE, INPUT_GONE."""
         spec = record.job.spec
-        if len(record.latents) < spec.output_count or not await self._all_exist([each.data for each in record.latents]):
+        if len(record.latents) < spec.output_count or not await self._all_kept([each.data for each in record.latents]):
             raise TriptychError(
                 Reason.LATENTS_GONE, "The job's latents are not kept any more: submit it again with more steps."
             )
-        encoded = await self._all_exist([each.data for each in record.conditioning]) and bool(record.conditioning)
+        encoded = await self._all_kept([each.data for each in record.conditioning]) and bool(record.conditioning)
         control = any(each.role == ATTACHMENT_ROLE_CONTROL_IMAGE for each in spec.attachments)
         if control or (spec.attachments and not encoded):
             raise TriptychError(
@@ -158,7 +162,9 @@ class Amend:
             )
         return encoded
 
-    async def _all_exist(self, refs: list[DataRef]) -> bool:
+    async def _all_kept(self, refs: list[DataRef]) -> bool:
+        if not self._retention.keep(refs, time.time()):
+            return False
         async with asyncio.timeout(_EXISTS_TIMEOUT_S):
             return all(await asyncio.gather(*(self._exchange.exists(ref) for ref in refs)))
 

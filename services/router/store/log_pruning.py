@@ -21,11 +21,8 @@ class LogPruning:
         self._jobs = jobs
         self._confirm = confirm
 
-    async def prune(self, share: float) -> None:
-        """Forget such a share (0 to 1) of all events, or as many as jobs that are over have.
-
-        Raises Deposed, ExchangeUnavailable.
-        """
+    async def prune(self, share: float) -> int:
+        """Forget such a share (0 to 1) of all events, or as many as jobs that are over have; see `Pruning`."""
         counts = await self._events.counts()
         living = {job.job_id for job in self._jobs}
         left = share * sum(counts.values())
@@ -40,3 +37,4 @@ class LogPruning:
             await self._confirm()
             await asyncio.gather(*map(self._events.purge, going[start : start + _PURGED_TOGETHER]))
         log.warning("logs_pruned", count=len(going), kept_count=len(counts) - len(going))
+        return len(going)

@@ -1,8 +1,12 @@
-"""How long bundles stay: as long as a job that is not over names them, and their store's retention after that."""
+"""How long bundles stay: as long as a job that is not over names them, and their store's retention after that.
+
+Where room is short, conditioning and latents that no such job names go before their time.
+"""
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -17,7 +21,12 @@ log = structlog.get_logger()
 # Of a retention, between two looks at a store; and seconds, at most.
 _LOOK_EVERY = 0.1
 _LOOK_EVERY_S = 300.0
+# Nothing goes early that a job may be about to name: of a retention, and seconds, at most.
+_SPARED = 0.1
+_SPARED_S = 10.0
 _REMOVED_TOGETHER = 16
+# Before their time, at once.
+_MAX_EARLY = 512
 
 
 class Retention:
@@ -39,6 +48,7 @@ class Retention:
         }
         # By store, for every bundle in it that no job names: since when, as far as is known (Unix seconds).
         self._unnamed: dict[str, dict[str, float]] = {store: {} for store in self._kept_s}
+        self._going: set[str] = set()
 
     def note_end(self, record: JobRecord) -> None:
         """A job ended under an earlier router: what it named counts from then, not from this router's first look."""
@@ -59,19 +69,55 @@ class Retention:
 
     async def sweep(self, store: str, now_s: float) -> None:
         """Look once, at `now_s` Unix seconds. Raises Deposed, ExchangeUnavailable."""
+        unnamed = await self._look(store, now_s)
+        expired = [each for each, since_s in unnamed.items() if since_s + self._kept_s[store] <= now_s]
+        await self._remove(store, expired, now_s - self._kept_s[store])
+
+    async def shorten(self, store: str, share: float, now_s: float) -> int:
+        """Remove such a share (0 to 1) of a store's bundles before their time, those first that were wanted last.
+
+        Only what no job names, nor may be about to; returns how many went. Raises Deposed, ExchangeUnavailable.
+        """
+        unnamed = await self._look(store, now_s)
+        until_s = now_s - min(_SPARED_S, _SPARED * self._kept_s[store])
+        idle = sorted((since_s, each) for each, since_s in unnamed.items() if since_s <= until_s)
+        most = min(_MAX_EARLY, math.ceil(share * (len(unnamed) + len(self._names(store)))))
+        return await self._remove(store, [each for _, each in idle[:most]], until_s)
+
+    def keep(self, refs: Collection[DataRef], now_s: float) -> bool:
+        """Spare for a while what a job is about to name; whether none of it is being removed."""
+        for ref in refs:
+            self._unnamed[ref.store][ref.bundle_id] = now_s
+        return not any(ref.bundle_id in self._going for ref in refs)
+
+    async def _look(self, store: str, now_s: float) -> dict[str, float]:
+        """What is there that no job names, and since when."""
         there = await self._exchange.bundle_ids(store)
         known, named = self._unnamed[store], self._names(store)
         unnamed = self._unnamed[store] = {each: known.get(each, now_s) for each in there - named}
-        expired = [each for each, since_s in unnamed.items() if since_s + self._kept_s[store] <= now_s]
-        for start in range(0, len(expired), _REMOVED_TOGETHER):
+        return unnamed
+
+    async def _remove(self, store: str, bundle_ids: Sequence[str], until_s: float) -> int:
+        """Of these those that are still unnamed, and have been since `until_s`: others have a job by now."""
+        count = 0
+        for start in range(0, len(bundle_ids), _REMOVED_TOGETHER):
             await self._confirm()
-            # One that is named by now has a job that found it at the last moment.
-            named = self._names(store)
-            together = [each for each in expired[start : start + _REMOVED_TOGETHER] if each not in named]
+            named, since_s = self._names(store), self._unnamed[store]
+            together = [
+                each
+                for each in bundle_ids[start : start + _REMOVED_TOGETHER]
+                if each not in named and since_s.get(each, until_s) <= until_s
+            ]
             refs = [DataRef(store=store, bundle_id=each) for each in together]
-            await asyncio.gather(*(self._exchange.delete(ref) for ref in refs))
-        if expired:
-            log.info("bundles_removed", store=store, count=len(expired), kept_count=len(there) - len(expired))
+            self._going.update(together)
+            try:
+                await asyncio.gather(*map(self._exchange.delete, refs))
+            finally:
+                self._going.difference_update(together)
+            count += len(together)
+        if count:
+            log.info("bundles_removed", store=store, count=count)
+        return count
 
     async def _run(self, store: str) -> None:
         while True:
@@ -89,6 +135,17 @@ class Retention:
     def _names(self, store: str) -> set[str]:
         """What jobs that are not over need, or are to hand out."""
         return {ref.bundle_id for job in self._jobs for ref in _named(job.record) if ref.store == store}
+
+
+class BundlePruning:
+    """Makes room in one store; see `Retention.shorten`."""
+
+    def __init__(self, retention: Retention, store: str) -> None:
+        self._retention = retention
+        self._store = store
+
+    async def prune(self, share: float) -> int:
+        return await self._retention.shorten(self._store, share, time.time())
 
 
 def _named(record: JobRecord) -> Iterator[DataRef]:

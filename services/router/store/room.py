@@ -1,17 +1,17 @@
 """How full the stores are: who submits hears of it, so that nobody's work is lost to a full store later.
 
-The stream of events is kept from getting there: the logs of jobs that are over go early, if need be.
+Stores are kept from getting there: of what nobody was promised the oldest goes early, if need be.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import nats.errors
 import nats.js.errors
 import structlog
 
 from services.router.leadership.lease import Deposed
-from services.router.store.log_pruning import LogPruning
+from services.router.store.pruning import Pruning
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange, ExchangeError
 
@@ -20,9 +20,11 @@ log = structlog.get_logger()
 _LOOK_EVERY_S = 1.0
 _RETRY_AFTER_S = 30.0
 _EVENTS = "EVENTS"
-# Parts of the high water at which old logs are pruned, and down to which.
-_PRUNE_FROM = 0.9
-_PRUNE_TO = 0.8
+# Parts of the high water at which a store is pruned, and down to which.
+_PRUNE_FROM = 0.8
+_PRUNE_TO = 0.7
+# After nothing was found that could go: who looks lists all that is there.
+_IN_VAIN_S = 5.0
 # The streams that a job writes to, and the settings of their sizes.
 STORES = {
     "CONDITIONING": "conditioning_max_bytes",
@@ -36,46 +38,70 @@ STORES = {
 class Room:
     """What is known of the stores' fill, a second old at most while NATS answers.
 
-    Past `high_water`, a part of a store's bytes, no new job is taken: the rest is for those that were accepted.
+    Past `high_water`, a part of a store's bytes, no new job is taken: the rest is for those that were accepted. Well
+    before that `prunings`, by stream, make room.
     """
 
-    def __init__(self, exchange: Exchange, high_water: float, pruning: LogPruning) -> None:
+    def __init__(self, exchange: Exchange, high_water: float, prunings: Mapping[str, Pruning]) -> None:
         self._exchange = exchange
         self._high_water = high_water
-        self._pruning = pruning
+        self._prunings = prunings
         self._fill: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await self.look()
-            await self._make_room()
-            await asyncio.sleep(_LOOK_EVERY_S)
+        """Look again and again, and make room, until cancelled."""
+        async with asyncio.TaskGroup() as running:
+            running.create_task(self._look_on())
+            for stream in self._prunings:
+                running.create_task(self._keep_room(stream))
 
     async def look(self) -> None:
         """Look once. What cannot be seen is as it was."""
         for stream in STORES:
-            try:
-                info = await self._exchange.jetstream.stream_info(stream)
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
-                log.warning("store_unseen", store=stream, error=repr(error))
+            if not await self._see(stream):
                 return
-            limit = info.config.max_bytes or -1
-            self._fill[stream] = info.state.bytes / limit if limit > 0 else 0.0
 
     @property
     def scarce(self) -> bool:
         """Whether there is hardly any for events, although old logs were pruned."""
         return self._fill.get(_EVENTS, 0.0) >= self._high_water
 
-    async def _make_room(self) -> None:
-        fill, most = self._fill.get(_EVENTS, 0.0), _PRUNE_FROM * self._high_water
-        if fill < most:
-            return
+    async def _look_on(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _see(self, stream: str) -> bool:
         try:
-            await self._pruning.prune(1.0 - _PRUNE_TO * self._high_water / fill)
-        except (ExchangeError, Deposed) as error:
-            log.warning("logs_not_pruned", error=str(error))
+            info = await self._exchange.jetstream.stream_info(stream)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+            log.warning("store_unseen", store=stream, error=repr(error))
+            return False
+        limit = info.config.max_bytes or -1
+        self._fill[stream] = info.state.bytes / limit if limit > 0 else 0.0
+        return True
+
+    async def _keep_room(self, stream: str) -> None:
+        while True:
+            pause_s = _LOOK_EVERY_S
+            try:
+                if not await self._make_room(stream):
+                    pause_s = _IN_VAIN_S
+            except (ExchangeError, Deposed) as error:
+                log.warning("store_not_pruned", store=stream, error=str(error))
+            except Exception:
+                # A store in which nobody makes room fills up: go on.
+                log.exception("store_not_pruned", store=stream)
+            await asyncio.sleep(pause_s)
+
+    async def _make_room(self, stream: str) -> bool:
+        """Whether there is room, or more of it now."""
+        most = _PRUNE_FROM * self._high_water
+        if self._fill.get(stream, 0.0) < most or not await self._see(stream) or self._fill[stream] < most:
+            return True
+        removed_count = await self._prunings[stream].prune(1.0 - _PRUNE_TO * self._high_water / self._fill[stream])
+        await self._see(stream)
+        return removed_count > 0
 
     def check(self) -> None:
         """Raises STORE_FULL, with the store and what to do about it."""

@@ -23,10 +23,10 @@ _INPUT_GONE = frozenset({Reason.CONDITIONING_GONE, Reason.LATENTS_GONE, Reason.B
 # sees in the router's log, and which may be mended any moment.
 _UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 _UNREACHABLE = frozenset({Reason.UNREACHABLE, Reason.CANCELLED})
-# Another try may pass, and this one was not the job's fault.
-_NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE})
+# Another try may pass, and this one was not the job's fault. A store that is full gets room.
+_NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE, Reason.STORE_FULL})
 # Another try, on another worker say, may pass; not for ever.
-_WORTH_A_TRY = frozenset({Reason.OUT_OF_MEMORY, Reason.STORE_FULL, Reason.INTERNAL})
+_WORTH_A_TRY = frozenset({Reason.OUT_OF_MEMORY, Reason.INTERNAL})
 
 
 def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) -> tuple[TaskFailed | ResultGone, Blow]:
@@ -41,6 +41,9 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
     if reason is Reason.LATENTS_GONE and task.stage is Stage.DENOISE:
         # What the job was to go on from: nothing makes it again.
         return failed(retryable=False, counts=True), Blow.NONE
+    if reason is Reason.CONDITIONING_GONE and task.stage is Stage.ENCODE:
+        # What an earlier block had made left the exchange before the next one had read it: all is made again.
+        return failed(retryable=True, counts=False), Blow.NONE
     if reason in _INPUT_GONE and task.stage is not Stage.ENCODE:
         return ResultGone(task), Blow.NONE
     if reason in _UNWILLING:

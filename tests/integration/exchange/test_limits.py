@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import nats
 import pytest
 
+from services.stage.patience import put_patiently
 from tests.integration.exchange.payloads import MIB, bundle_of, message_count
 from tests.natsd import NatsServer
 from triptych.exchange import BundleInvalid, Exchange, ExchangeConfig, StoreFull
@@ -76,3 +77,14 @@ async def test_messages_that_a_slow_subscriber_loses_are_counted(exchange: Excha
         while not exchange.counters["control"].slow_consumers:
             await exchange.control.flush()
     assert exchange.connected
+
+
+async def test_who_has_patience_waits_for_room(narrow: Exchange) -> None:
+    filler = await narrow.put("latents", bundle_of(4 * MIB))
+    bundle = bundle_of(4 * MIB)
+    with pytest.raises(StoreFull):
+        await put_patiently(narrow, "latents", bundle, [0.01])
+    waiting = asyncio.create_task(put_patiently(narrow, "latents", bundle, [0.05] * 200))
+    await asyncio.sleep(0)
+    await narrow.delete(filler)
+    assert await narrow.get(await waiting) == bundle

@@ -213,10 +213,11 @@ class Peer:
 
 
 class EncoderPeer(Peer, EncoderServiceServicer):
-    """Conditioning is the prompt's own bytes; prompts seen before are "cached"."""
+    """Conditioning is the prompt's own bytes, `padding` more of them; prompts seen before are "cached"."""
 
     stage = STAGE_ENCODE
     service = "EncoderService"
+    padding = 0
     seen: set[str]
 
     def register(self, server: Any) -> None:
@@ -232,7 +233,8 @@ class EncoderPeer(Peer, EncoderServiceServicer):
             self._cancelled[request.call.job_id].set()
             raise
         prompt = request.spec.prompt
-        data = await self._exchange.put("conditioning", {"prompt_embeds": Entry(_tensor(prompt.encode()))})
+        made = prompt.encode() + bytes(self.padding)
+        data = await self._exchange.put("conditioning", {"prompt_embeds": Entry(_tensor(made))})
         cached, _ = prompt in self.seen, self.seen.add(prompt)
         return EncodeResponse(
             conditioning=[Conditioning(block="text_encoder", data=data, key="0" * 64)],

@@ -1,6 +1,8 @@
 """Bundles stay while a job that is not over needs them, and their retention after that; then they go."""
 
 import asyncio
+import contextlib
+import secrets
 from dataclasses import replace
 
 from services.router.core.job import JobRequest, StageSeconds
@@ -9,7 +11,7 @@ from services.router.store.records import SCHEMA_VERSION
 from services.router.store.retention import Retention
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.natsd import NatsServer
-from triptych.exchange import Entry, Exchange, ExchangeConfig
+from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull
 from triptych.v1.job_pb2 import (
     JOB_STATE_SUCCEEDED,
     Checkpoint,
@@ -113,3 +115,72 @@ async def test_a_decode_may_wait_longer_than_latents_are_kept(nats_server: NatsS
         async with asyncio.timeout(10):
             while await exchange.exists(latents.data):  # noqa: ASYNC110 - a pause between calls
                 await asyncio.sleep(0.05)
+
+
+async def test_in_a_full_store_what_no_job_names_goes_early_the_longest_unwanted_first(nats_server: NatsServer) -> None:
+    limit = 2 << 20
+    narrow = ExchangeConfig(url=nats_server.url, conditioning_max_bytes=limit, latents_max_bytes=limit)
+    async with Exchange(narrow) as exchange:
+        for stream in ("CONDITIONING", "LATENTS"):
+            await exchange.jetstream.purge_stream(stream)
+        record, refs = await record_of(exchange, "job")
+        it = Kept(exchange, record)
+        it.jobs.add(it.job)
+        for store, named in (("conditioning", refs[:1]), ("latents", refs[1:4])):
+            unnamed: list[DataRef] = []
+            with contextlib.suppress(StoreFull):
+                for hour in range(100):
+                    unnamed.append(await exchange.put(store, {"x": Entry(secrets.token_bytes(limit // 10))}))
+                    await it.retention.sweep(store, hour / 1000 * HOUR_S)
+            assert 8 <= len(unnamed) <= 10
+            # The oldest is wanted again; the newest may be about to be.
+            wanted, *idle, newest = unnamed
+            now_s = (len(unnamed) - 1) / 1000 * HOUR_S + 9.0
+            assert it.retention.keep([wanted], now_s)
+            removed_count = await it.retention.shorten(store, 0.3, now_s)
+            assert removed_count == -(-3 * (len(unnamed) + len(named)) // 10)
+            there = [await exchange.exists(ref) for ref in idle]
+            assert there == [False] * removed_count + [True] * (len(idle) - removed_count)
+            await exchange.put(store, {"x": Entry(secrets.token_bytes(limit // 10))})
+            # All of it at most: not what is named, nor what may be.
+            await it.retention.shorten(store, 1.0, now_s)
+            assert [await exchange.exists(ref) for ref in (*named, wanted, newest)] == [True] * (len(named) + 2)
+            assert not any([await exchange.exists(ref) for ref in idle])
+
+
+async def test_more_prompts_than_the_store_holds(nats_server: NatsServer, exchange: Exchange) -> None:
+    """None is refused, and none of the accepted is lost, although each leaves what it was encoded to."""
+    limit, size = 16 << 20, 256 << 10
+    bounds = {"conditioning_max_bytes": limit, "conditioning_ttl_s": 20.0, "conditioning_index_ttl_s": 10.0}
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, exchange=replace(CONFIG.exchange, **bounds)))
+        for _ in range(limit * 7 // 10 // size):
+            await exchange.put("conditioning", {"x": Entry(secrets.token_bytes(size))})
+        bench.encoder.padding = size
+        for turn in range(2):
+            jobs = await asyncio.gather(*(bench.submit(spec(prompt=f"prompt {turn} {index}")) for index in range(10)))
+            ends = await asyncio.gather(*(bench.events(job.job_id) for job in jobs))
+            assert [kinds(events)[-1] for events in ends] == ["succeeded"] * len(jobs)
+            async with asyncio.timeout(15):
+                while await bytes_in(exchange, "CONDITIONING") > 0.72 * limit:  # noqa: ASYNC110 - a pause between calls
+                    await asyncio.sleep(0.1)
+
+
+async def bytes_in(exchange: Exchange, stream: str) -> int:
+    return int((await exchange.jetstream.stream_info(stream)).state.bytes)
+
+
+async def test_a_stage_that_finds_its_store_full_waits_and_costs_no_try(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        config = replace(CONFIG.scheduler, max_attempts=1, backoff_s=0.01)
+        await bench.start_router(replace(CONFIG, scheduler=config))
+        for peer in bench.peers:
+            peer.errors += [StoreFull("its store")] * 4
+        job = await bench.submit()
+        events = await bench.events(job.job_id)
+        assert kinds(events)[-1] == "succeeded"
+        assert kinds(events).count("requeued") == 12

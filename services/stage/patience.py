@@ -1,0 +1,27 @@
+"""Puts what took long to make: where its store is full it waits for room."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from triptych.exchange import Bundle, Exchange, StoreFull
+from triptych.v1.tensor_pb2 import DataRef
+
+log = structlog.get_logger()
+
+# Ten minutes in all.
+PAUSES_S = (0.5, 2.0, *[10.0] * 60)
+
+
+async def put_patiently(
+    exchange: Exchange, store: str, bundle: Bundle, pauses_s: Sequence[float] = PAUSES_S
+) -> DataRef:
+    """Store a bundle, see `Exchange.put`. Raises StoreFull once all pauses are over."""
+    for pause_s in pauses_s:
+        try:
+            return await exchange.put(store, bundle)
+        except StoreFull:
+            log.warning("room_awaited", store=store, pause_s=pause_s)
+            await asyncio.sleep(pause_s)
+    return await exchange.put(store, bundle)
