@@ -177,19 +177,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.send(TaskFailed(task, "STAGE_FAILED", "it broke", retryable, counts))
 
     @precondition(lambda self: self.driver.calls)
-    @rule(data=st.data(), stage=st.sampled_from([Stage.DECODE, Stage.DENOISE, Stage.DECODE, Stage.ENCODE]))
-    def gone(self, data: st.DataObject, stage: Stage) -> None:
+    @rule(data=st.data(), stage=st.sampled_from([Stage.DECODE, Stage.DENOISE]), latents=st.booleans())
+    def gone(self, data: st.DataObject, stage: Stage, latents: bool) -> None:
         if not self.driver.running(stage):
             return
         task = self.pick(data, self.driver.running(stage))
         job = self.driver.jobs[task.job_id]
         self.driver.end_call(task)
-        if task.stage is Stage.DENOISE and job.outputs - job.latents - job.decoded:
-            job.encoded = False  # one that owes nothing more is done without it; who runs it again will say so again
-        if task.stage is Stage.DECODE:
+        if task.stage is Stage.DECODE and latents:
             job.latents.discard(task.output_index)
             self.driver.targets.get(task.job_id, set()).discard(task.output_index)
-        self.driver.send(ResultGone(task))
+            self.driver.send(ResultGone(task, Stage.DENOISE))
+            return
+        if task.stage is Stage.DECODE or job.outputs - job.latents - job.decoded:
+            job.encoded = False  # a denoise that owes nothing more is done without it; who runs next will say so again
+        self.driver.send(ResultGone(task, Stage.ENCODE))
 
     @precondition(lambda self: self.driver.jobs)
     @rule(data=st.data())
@@ -231,7 +233,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 TaskSaved(task, 0, 1),
                 TaskFinished(task, 1.0),
                 failed,
-                ResultGone(task),
+                ResultGone(task, Stage.ENCODE),
             ]
             for event in late:
                 assert self.driver.send(event) == []

@@ -1,5 +1,7 @@
 """What can go wrong on the exchange."""
 
+from collections.abc import Mapping
+
 from triptych.errors import Reason, TriptychError
 from triptych.v1.tensor_pb2 import DataRef
 
@@ -14,8 +16,10 @@ _GONE = {
 class ExchangeError(TriptychError):
     """Base of every error of the exchange: each has its reason in the catalog, so that it travels as it is."""
 
-    def __init__(self, message: str, reason: Reason = Reason.INTERNAL) -> None:
-        super().__init__(reason, message)
+    def __init__(
+        self, message: str, reason: Reason = Reason.INTERNAL, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(reason, message, metadata=metadata)
 
 
 class BundleInvalid(ExchangeError):
@@ -40,7 +44,8 @@ class BundleCorrupt(ExchangeError):
     """The bundle is there, and is not what was put."""
 
     def __init__(self, ref: DataRef, why: str) -> None:
-        super().__init__(f"bundle {ref.bundle_id} in store {ref.store} is corrupt: {why}", Reason.BUNDLE_CORRUPT)
+        message = f"bundle {ref.bundle_id} in store {ref.store} is corrupt: {why}"
+        super().__init__(message, Reason.BUNDLE_CORRUPT, {"store": ref.store})
         self.ref = ref
         self.why = why
 

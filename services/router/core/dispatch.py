@@ -141,7 +141,10 @@ class Dispatch:
     def _may_start(self, lane: Lane, stage: Stage) -> bool:
         """Whether the lane's first task of the stage is allowed to start."""
         if stage is Stage.ENCODE:
-            return lane.queued.position(lane.startable[stage].first) < self._config.encode_ahead_jobs
+            first = lane.startable[stage].first
+            # One that is encoded again may be denoised already: it waits for no denoiser.
+            ahead = lane.queued.position(first) if self._book.jobs[first[1]].queued else 0
+            return ahead < self._config.encode_ahead_jobs
         return stage is Stage.DECODE or not (lane.key.is_long and self._long_are_enough(lane))
 
     def _long_are_enough(self, lane: Lane) -> bool:
@@ -250,7 +253,7 @@ class Dispatch:
         started.append(StopTask(guest.task, guest.worker_id, reason="asked back"))
         self._fleet.take(guest)
         guest.share = job.missing_share
-        self._book.move(job, guest, TaskState.READY)
+        self._book.move(job, guest, job.waiting(guest))
         started.append(RequeueJob(job.job_id, job.attempt, "ASKED_BACK", Stage.DENOISE))
 
     def _free(self, cohorts: Sequence[Cohort]) -> Sequence[Cohort]:

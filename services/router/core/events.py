@@ -8,7 +8,7 @@ is ignored.
 from dataclasses import dataclass
 
 from services.router.core.config import SchedulerConfig
-from services.router.core.job import JobRequest, Task, Tries, WorkerInfo
+from services.router.core.job import JobRequest, Stage, Task, Tries, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,14 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class ResultGone:
-    """`task` ended because its input has left the exchange: the stage that made it runs again.
+    """`task` ended because what stage `made_by` had made for it has left the exchange: that stage runs again.
 
-    Of a denoise: its conditioning; of a decode: the latents of that output. Bounded, and no attempt is spent.
+    Made by the encode: the job's conditioning, for a denoise or a decode; by the denoise: the latents of a decode's
+    output. Bounded, and no attempt is spent.
     """
 
     task: Task
+    made_by: Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,13 @@ def _check_job(config: SchedulerConfig, job: JobRecord) -> None:
     assert all(0.0 <= record.fraction <= 1.0 and 0.0 <= record.share <= 1.0 for record in job.tasks), job.job_id
     # A task has its input or waits for it.
     assert job.encode.state is not TaskState.PENDING, states
-    assert (job.denoise.state is TaskState.PENDING) == (job.encode.state is not TaskState.DONE), states
+    under_way = (TaskState.RUNNING, TaskState.DONE)
+    assert job.denoise.state in under_way or (job.denoise.state is TaskState.PENDING) == (not job.encoded), states
     assert job.denoise.state is not TaskState.DONE or job.all_covered, states
     for index, decode in enumerate(job.decodes):
         if decode.state is not TaskState.DONE:
-            assert (decode.state is TaskState.PENDING) == (index not in job.latents), states
+            ready = index in job.latents and (job.encoded or decode.state is TaskState.RUNNING)
+            assert (decode.state is TaskState.PENDING) == (not ready), states
 
 
 def _check_lane(lane: Lane, jobs: list[JobRecord]) -> None:

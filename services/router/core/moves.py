@@ -55,7 +55,7 @@ class Moves:
             ahead_s = 0.0
             for record in sorted(worker.running.values(), key=lambda record: record.order):
                 job = self._book.jobs[record.task.job_id]
-                if ahead_s > self._cost_s and not job.all_covered:
+                if ahead_s > self._cost_s and job.encoded and not job.all_covered:
                     found.append((job.key, job, record, worker))
                 ahead_s += worker.pace.ratio * record.unrun_s
         return [(job, record, worker) for _, job, record, worker in sorted(found, key=lambda each: each[0])]

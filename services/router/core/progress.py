@@ -9,7 +9,8 @@ from services.router.core.job import Stage
 from services.router.core.record import JobRecord
 from services.router.core.task import TaskRecord, TaskState
 
-_GONE = {Stage.ENCODE: "INPUT_GONE", Stage.DENOISE: "CONDITIONING_GONE", Stage.DECODE: "LATENTS_GONE"}
+# What the loss of a stage's result is called.
+_GONE = {Stage.ENCODE: "CONDITIONING_GONE", Stage.DENOISE: "LATENTS_GONE"}
 
 
 class Progress:
@@ -25,8 +26,6 @@ class Progress:
         for index, decode in enumerate(job.decodes):
             if index in decoded:
                 decode.state = TaskState.DONE
-            elif index in job.latents:
-                decode.state = TaskState.READY
         if Stage.ENCODE not in job.request.stages:
             job.encode.state = TaskState.DONE
         job.denoise.share = job.missing_share
@@ -36,6 +35,9 @@ class Progress:
             job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
         else:
             job.encode.state = TaskState.READY
+        for index, decode in enumerate(job.decodes):
+            if index in job.latents and decode.state is TaskState.PENDING:
+                decode.state = job.waiting(decode)
 
     def finish(self, job: JobRecord, record: TaskRecord) -> list[Action]:
         """The task's result is durable."""
@@ -46,8 +48,10 @@ class Progress:
                 return self.end(job, "succeeded")
             return self._leave_denoise(job, "LATENTS_GONE")
         self._book.move(job, record, TaskState.DONE)
-        if record.task.stage is Stage.ENCODE and job.denoise.state is TaskState.PENDING:
-            self._book.move(job, job.denoise, TaskState.READY)
+        if record.task.stage is Stage.ENCODE:
+            if job.denoise.state is TaskState.PENDING:
+                self._book.move(job, job.denoise, TaskState.READY)
+            self._ready_decodes(job)
         return self._finish_if_complete(job)
 
     def latents_ready(self, job: JobRecord, output_index: int) -> None:
@@ -99,22 +103,24 @@ class Progress:
             return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
         return self._again(job, record, "WORKER_LOST", now, 0.0)
 
-    def lose_input(self, job: JobRecord, record: TaskRecord) -> list[Action]:
-        """What the task needs is gone: the stage before makes it again."""
-        stage, reason = record.task.stage, _GONE[record.task.stage]
+    def lose_input(self, job: JobRecord, record: TaskRecord, made_by: Stage) -> list[Action]:
+        """What a stage had made for the task is gone: that stage makes it again."""
         self._fleet.take(record)
-        job.reruns += 1
-        if stage is Stage.ENCODE or job.reruns > self._config.max_reruns:
-            return self.end(job, "failed", reason, f"the input of {stage.value} was gone {job.reruns} times")
-        if stage is Stage.DENOISE:
-            return self._encode_again(job, reason)
+        # Conditioning is missed by one task after the other; it is made again once for all of them.
+        rerun = made_by is Stage.DENOISE or job.encoded
+        job.reruns += rerun
+        if job.reruns > self._config.max_reruns:
+            blame = f"the input of {record.task.stage.value} was gone {job.reruns} times"
+            return self.end(job, "failed", _GONE[made_by], blame)
+        if made_by is Stage.ENCODE:
+            return self._encode_again(job, record)
         index = record.task.output_index
         job.latents -= {index}
         job.targets -= {index}
         self._book.move(job, record, TaskState.PENDING)
         if job.denoise.state is not TaskState.DONE:
             return []  # it still has outputs to make; this one is made in the next run
-        return self._denoise_again(job, reason)
+        return self._denoise_again(job, _GONE[made_by])
 
     def end(self, job: JobRecord, outcome: str, reason: str = "", blame: str = "") -> list[Action]:
         """The job is over; what runs of it is stopped."""
@@ -130,19 +136,28 @@ class Progress:
     def _again(self, job: JobRecord, record: TaskRecord, reason: str, now: float, delay_s: float) -> list[Action]:
         if record.task.stage is Stage.DENOISE:
             record.share = job.missing_share
-        if delay_s > 0:
+        state = job.waiting(record)
+        if delay_s > 0 and state is TaskState.READY:
             self._book.hold(job, record, now + delay_s)
         else:
-            self._book.move(job, record, TaskState.READY)
+            self._book.move(job, record, state)
         return [RequeueJob(job.job_id, job.attempt, reason, record.task.stage)]
 
-    def _encode_again(self, job: JobRecord, reason: str) -> list[Action]:
-        if job.all_covered:
-            return self._leave_denoise(job, reason)
-        job.denoise.share = job.missing_share
-        self._book.move(job, job.denoise, TaskState.PENDING)
-        self._book.move(job, job.encode, TaskState.READY)
-        return [RequeueJob(job.job_id, job.attempt, reason, Stage.ENCODE)]
+    def _encode_again(self, job: JobRecord, record: TaskRecord) -> list[Action]:
+        """The task has missed the conditioning. What runs may have it already; what waits, waits for it."""
+        if record is job.denoise:
+            if job.all_covered:
+                return self._leave_denoise(job, _GONE[Stage.ENCODE])
+            record.share = job.missing_share
+        self._book.move(job, record, TaskState.PENDING)
+        if job.encoded:
+            self._book.move(job, job.encode, TaskState.READY)
+        for other in (job.denoise, *job.decodes):
+            if other.state in (TaskState.READY, TaskState.HELD):
+                self._book.move(job, other, TaskState.PENDING)
+        # Latents that are there stay: to who watches, the decode alone is put back.
+        stage = Stage.ENCODE if record is job.denoise else Stage.DECODE
+        return [RequeueJob(job.job_id, job.attempt, _GONE[Stage.ENCODE], stage)]
 
     def _leave_denoise(self, job: JobRecord, reason: str) -> list[Action]:
         """The denoise has ended: done, unless latents that it does not owe have gone meanwhile."""
@@ -154,10 +169,12 @@ class Progress:
 
     def _denoise_again(self, job: JobRecord, reason: str) -> list[Action]:
         job.denoise.share = job.missing_share
-        self._book.move(job, job.denoise, TaskState.READY)
+        self._book.move(job, job.denoise, job.waiting(job.denoise))
         return [RequeueJob(job.job_id, job.attempt, reason, Stage.DENOISE)]
 
     def _ready_decodes(self, job: JobRecord) -> None:
+        if not job.encoded:
+            return
         for index in sorted(job.latents):
             if index < len(job.decodes) and job.decodes[index].state is TaskState.PENDING:
                 self._book.move(job, job.decodes[index], TaskState.READY)

@@ -54,6 +54,15 @@ class JobRecord:
         return (self.encode.unrun_s, self.denoise.unrun_s, decode_s)
 
     @property
+    def encoded(self) -> bool:
+        """Whether its conditioning is there, as far as is known."""
+        return self.encode.state is TaskState.DONE
+
+    def waiting(self, record: TaskRecord) -> TaskState:
+        """The state of one of its tasks that is to be run: it waits for a worker, or for the conditioning first."""
+        return TaskState.READY if self.encoded or record is self.encode else TaskState.PENDING
+
+    @property
     def queued(self) -> bool:
         """Whether it waits for a denoiser."""
         state = self.denoise.state

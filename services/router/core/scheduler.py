@@ -175,8 +175,8 @@ class Scheduler:
                 if job.attempt <= 1:  # a later attempt may have gone on from a checkpoint
                     self._fleet.observe(record, seconds)
                 return self._progress.finish(job, record)
-            case ResultGone():
-                return self._progress.lose_input(job, record)
+            case ResultGone(_, made_by):
+                return self._progress.lose_input(job, record, made_by)
             case TaskFailed():
                 return self._progress.fail(job, record, event, self._now)
 

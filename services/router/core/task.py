@@ -31,12 +31,13 @@ class TaskState(Enum):
 # A new or restored job's tasks begin in whatever state its durable results allow.
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset({TaskState.READY}),
-    TaskState.READY: frozenset({TaskState.RUNNING}),
-    TaskState.HELD: frozenset({TaskState.READY}),
+    # PENDING again: another task of the job has found that the input is gone.
+    TaskState.READY: frozenset({TaskState.RUNNING, TaskState.PENDING}),
+    TaskState.HELD: frozenset({TaskState.READY, TaskState.PENDING}),
     # READY again: its worker died or drained; PENDING again: its input was gone.
     TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.READY, TaskState.HELD, TaskState.PENDING}),
-    # READY again: its result left the exchange before it was used.
-    TaskState.DONE: frozenset({TaskState.READY}),
+    # READY again: its result left the exchange before it was used; PENDING again: and what it was made of too.
+    TaskState.DONE: frozenset({TaskState.READY, TaskState.PENDING}),
 }
 
 

@@ -15,7 +15,7 @@ from services.router.workers.fleet import KnownWorker
 from triptych.rpc.at_work import is_at_work
 from triptych.v1 import job_pb2
 from triptych.v1.encoder_service_pb2 import StageCall
-from triptych.v1.job_pb2 import JobEvent, StageStarted
+from triptych.v1.job_pb2 import Conditioning, JobEvent, StageStarted
 
 log = structlog.get_logger()
 
@@ -24,12 +24,16 @@ _Response = TypeVar("_Response")
 
 @dataclass(eq=False)
 class Call:
-    """One call under way. `begun`: the worker has said that it is at work, which is lost if it dies."""
+    """One call under way. `begun`: the worker has said that it is at work, which is lost if it dies.
+
+    `conditioning` is the job's when the call began: it may be made again meanwhile.
+    """
 
     job: LiveJob
     start: StartTask
     worker: KnownWorker
     recorder: Recorder
+    conditioning: tuple[Conditioning, ...] = ()
     begun: bool = False
     running: "asyncio.Task[None] | None" = None
 
@@ -46,6 +50,11 @@ class Call:
     def log(self) -> Any:
         """A logger that knows the call. Not by context: reports run the scheduler, which acts on other jobs too."""
         return log.bind(job_id=self.task.job_id, stage=self.task.stage.value, worker=self.worker.worker_id)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the job's conditioning was made again since."""
+        return self.conditioning != tuple(self.job.record.conditioning)
 
     def message(self, epoch: int) -> StageCall:
         """What the worker is told of it."""

@@ -10,7 +10,15 @@ from google.protobuf.duration_pb2 import Duration
 
 from services.router.config import RouterConfig
 from services.router.core.actions import StartTask
-from services.router.core.events import Event, LatentsReady, TaskFailed, TaskFinished, TaskProgressed, TaskSaved
+from services.router.core.events import (
+    Event,
+    LatentsReady,
+    ResultGone,
+    TaskFailed,
+    TaskFinished,
+    TaskProgressed,
+    TaskSaved,
+)
 from services.router.core.job import Stage, Task
 from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed
@@ -75,7 +83,7 @@ class StageCalls:
         """Make the call that the scheduler asks for."""
         worker = self._fleet.get(start.worker_id)
         assert worker is not None, "the scheduler knows the fleet's workers only"
-        call = Call(job, start, worker, self._recorders.of(job))
+        call = Call(job, start, worker, self._recorders.of(job), tuple(job.record.conditioning))
         self._calls[start.task] = call
         self._idle.clear()
         call.running = asyncio.get_running_loop().create_task(self._run(call))
@@ -187,7 +195,7 @@ class StageCalls:
         request = DenoiseRequest(
             call=call.message(self._epoch),
             spec=call.job.stage_spec,
-            conditioning=call.job.record.conditioning,
+            conditioning=call.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
             refined_latents=call.job.record.refined_latents,
             refined_step_count=call.job.record.refined_step_count,
@@ -241,7 +249,7 @@ class StageCalls:
             call=call.message(self._epoch),
             spec=call.job.stage_spec,
             latents=call.job.latents(call.task.output_index),
-            conditioning=call.job.record.conditioning,
+            conditioning=call.conditioning,
         )
         stub = DecoderServiceStub(call.worker.channel)
         response = await call.answer(stub.Decode(request, timeout=self._config.decode_timeout_s))
@@ -257,6 +265,9 @@ class StageCalls:
         call.log.warning("call_failed", reason=error.reason.name, message=error.message)
         call.job.error = to_status(error)
         event, blow = judge(call.task, call.begun, rpc_error.code(), error)
+        if isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and call.outdated:
+            # What it has missed was made again for another of the job's tasks.
+            event = TaskFailed(call.task, error.reason.name, error.message, retryable=True, counts=False)
         match blow:
             case Blow.DEPOSED:
                 self._give_up(f"a worker said: {error.message}")

@@ -18,7 +18,9 @@ class Blow(Enum):
     DEPOSED = "deposed"  # another router is in charge
 
 
-_INPUT_GONE = frozenset({Reason.CONDITIONING_GONE, Reason.LATENTS_GONE, Reason.BUNDLE_CORRUPT})
+# Whose work it is that a worker has missed; of what is damaged by the store that the error names.
+_GONE = {Reason.CONDITIONING_GONE: Stage.ENCODE, Reason.LATENTS_GONE: Stage.DENOISE}
+_DAMAGED = {"conditioning": Stage.ENCODE, "latents": Stage.DENOISE}
 # It drains; or it does not know this router: the two were given different tokens or certificates, which its operator
 # sees in the router's log, and which may be mended any moment.
 _UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
@@ -38,14 +40,15 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
 
     if reason is Reason.STALE_EPOCH:
         return failed(retryable=True, counts=False), Blow.DEPOSED
-    if reason is Reason.LATENTS_GONE and task.stage is Stage.DENOISE:
+    made_by = _missed(error)
+    if made_by is Stage.DENOISE and task.stage is Stage.DENOISE:
         # What the job was to go on from: nothing makes it again.
         return failed(retryable=False, counts=True), Blow.NONE
     if reason is Reason.CONDITIONING_GONE and task.stage is Stage.ENCODE:
         # What an earlier block had made left the exchange before the next one had read it: all is made again.
         return failed(retryable=True, counts=False), Blow.NONE
-    if reason in _INPUT_GONE and task.stage is not Stage.ENCODE:
-        return ResultGone(task), Blow.NONE
+    if made_by is not None and task.stage is not Stage.ENCODE:
+        return ResultGone(task, made_by), Blow.NONE
     if reason in _UNWILLING:
         return failed(retryable=True, counts=False), Blow.UNWILLING
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -57,3 +60,9 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
     # A decode that fails has hours of sampling behind it.
     worth = reason in _WORTH_A_TRY or (reason is Reason.STAGE_FAILED and task.stage is Stage.DECODE)
     return failed(retryable=worth, counts=True), Blow.NONE
+
+
+def _missed(error: TriptychError) -> Stage | None:
+    if error.reason is Reason.BUNDLE_CORRUPT:
+        return _DAMAGED.get(error.metadata.get("store", ""))
+    return _GONE.get(error.reason)

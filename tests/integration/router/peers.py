@@ -334,6 +334,9 @@ class DecoderPeer(Peer, DecoderServiceServicer):
         except asyncio.CancelledError:
             self._cancelled[request.call.job_id].set()
             raise
+        for conditioning in request.conditioning:
+            if not await self._exchange.exists(conditioning.data):
+                raise TriptychError(Reason.CONDITIONING_GONE, "the conditioning is gone")
         if not await self._exchange.exists(request.latents.data):
             raise TriptychError(Reason.LATENTS_GONE, "the latents are gone")
         bundle = await self._exchange.get(request.latents.data)

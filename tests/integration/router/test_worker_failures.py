@@ -149,6 +149,21 @@ async def test_conditioning_that_is_gone_is_made_again(bench: Bench) -> None:
     assert kinds(events).count("encoded") == 2
 
 
+async def test_conditioning_that_a_decode_misses_is_made_again_and_the_latents_are_not(bench: Bench) -> None:
+    bench.decoder.gate.close()
+    job = await bench.submit(spec(output_count=3))
+    await bench.decoder.gate.reached(3)
+    for conditioning in bench.decoder.calls[0].conditioning:
+        await bench.exchange.delete(conditioning.data)
+    await bench.decoder.gate.open()
+    events = await bench.events(job.job_id)
+    assert kinds(events)[-1] == "succeeded"
+    assert {event.requeued.reason for event in events if event.HasField("requeued")} == {"CONDITIONING_GONE"}
+    assert len(bench.encoder.calls_of(job.job_id)) == 2
+    assert bench.denoiser.steps[job.job_id] == 12
+    assert await bench.download(job.job_id, 2) == b"output of 9"
+
+
 async def test_latents_that_are_gone_are_made_again(bench: Bench) -> None:
     bench.decoder.errors.append(TriptychError(Reason.LATENTS_GONE, "gone"))
     job = await bench.submit(spec(output_count=2))

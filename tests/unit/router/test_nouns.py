@@ -1,5 +1,7 @@
 """The router's small parts: ids, the fold, the throttle, failures, jobs in memory, configuration."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from services.router.workers.failures import Blow, judge
 from triptych.config import ConfigError, load_toml
 from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
+from triptych.exchange import BundleCorrupt, BundleGone
 from triptych.v1 import job_pb2 as pb
+from triptych.v1.tensor_pb2 import DataRef
 
 ROOT = Path(__file__).parents[3]
 
@@ -137,13 +141,27 @@ def test_what_a_failed_call_means(
 
 
 @pytest.mark.parametrize(
-    ("task", "reason"),
-    [(DENOISE, Reason.CONDITIONING_GONE), (DECODE, Reason.LATENTS_GONE), (DECODE, Reason.BUNDLE_CORRUPT)],
+    ("task", "error", "made_by"),
+    [
+        (DENOISE, BundleGone(DataRef(store="conditioning")), Stage.ENCODE),
+        (DECODE, BundleGone(DataRef(store="conditioning")), Stage.ENCODE),
+        (DECODE, BundleGone(DataRef(store="latents")), Stage.DENOISE),
+        (DENOISE, BundleCorrupt(DataRef(store="conditioning"), "cut short"), Stage.ENCODE),
+        (DECODE, BundleCorrupt(DataRef(store="conditioning"), "cut short"), Stage.ENCODE),
+        (DECODE, BundleCorrupt(DataRef(store="latents"), "cut short"), Stage.DENOISE),
+    ],
 )
-def test_input_that_is_gone(task: Task, reason: Reason) -> None:
-    event_, blow = judge(task, True, grpc.StatusCode.UNKNOWN, TriptychError(reason, "why"))
-    assert event_ == ResultGone(task)
+def test_input_that_is_gone(task: Task, error: TriptychError, made_by: Stage) -> None:
+    event_, blow = judge(task, True, grpc.StatusCode.UNKNOWN, error)
+    assert event_ == ResultGone(task, made_by)
     assert blow is Blow.NONE
+
+
+@pytest.mark.parametrize("lost", [BundleGone, partial(BundleCorrupt, why="cut short")])
+def test_what_a_job_refines_is_made_again_by_nobody(lost: Callable[[DataRef], TriptychError]) -> None:
+    error = lost(DataRef(store="latents"))
+    event_, _ = judge(DENOISE, True, grpc.StatusCode.UNKNOWN, error)
+    assert event_ == TaskFailed(DENOISE, error.reason.name, error.message, retryable=False, counts=True)
 
 
 def test_a_call_that_took_too_long_counts() -> None:
