@@ -47,7 +47,7 @@ protos: setup ## generate triptych/v1 from protos/
 	$(PROTOC) --python_out=. --mypy_out=. protos/triptych/v1/*.proto
 	$(PROTOC) --grpc_python_out=. --mypy_grpc_out=. protos/triptych/v1/*_service.proto
 
-bench: setup ## run every benchmark and print JSON
+bench: setup ## benchmarks of a few minutes each; print JSON
 	for name in exchange overhead preemption cancel merge preview; do $(BIN)/python -m bench.$$name --json || exit 1; done
 
 bench-mixed: setup ## short and long jobs under two policies, a quarter of an hour; print JSON

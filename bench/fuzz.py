@@ -7,9 +7,7 @@ first fifth.
     python -m bench.fuzz --json --calls 50000
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from bench.fuzz_messages import SOME_JOB, noise, requests
+from bench.program import options_of, tell
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer
 from tests.integration.router.process import RouterProcess
 from tests.natsd import NatsServer
@@ -182,14 +181,13 @@ def _draw(
 
 def main() -> None:
     """The whole program."""
-    parser = argparse.ArgumentParser(prog="bench.fuzz", description="Call the router with what nobody would send.")
-    parser.add_argument("--calls", type=int, default=5_000)
+    parser = options_of(__doc__)
+    parser.add_argument("--calls", type=int, default=5_000, help="calls in all (default 5000)")
     parser.add_argument("--draw", type=int, default=0, help="the same number draws the same requests")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    args = parser.parse_args()
+    options = parser.parse_args()
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = fuzz(args.calls, Path(folder), draw=args.draw)
+        found = fuzz(options.calls, Path(folder), draw=options.draw)
     result = {
         "benchmark": "fuzz",
         "calls": found.calls,
@@ -201,7 +199,7 @@ def main() -> None:
         "bad": found.bad,
         "seconds": round(time.monotonic() - began_s, 1),
     }
-    print(json.dumps(result, indent=None if args.json else 2))
+    tell(result, options.json)
     sys.exit(1 if found.internal.total() else 0)
 
 

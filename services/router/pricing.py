@@ -123,11 +123,6 @@ class Pricing:
         self._estimator.set_cost(model, self._cost(model))
 
 
-def _in_order(place: CallKind) -> tuple[str, int, str]:
-    model, stage, device = place
-    return model, TO_PROTO[stage], device
-
-
 def model_cost(cost: Cost, profile: ModelProfile, forward: Quadratic | None) -> ModelCost:
     """The prior of a model: geometry from the checkpoint, figures from the catalog, else what a worker counted.
 

@@ -2,39 +2,13 @@
 
 import pytest
 
-from services.router.core.actions import FinishJob, RequeueJob, StartTask, StopTask
+from services.router.core.actions import FinishJob
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import (
-    JobCancelRequested,
-    JobSubmitted,
-    TaskFinished,
-    TaskProgressed,
-    Ticked,
-    WorkerSeen,
-)
-from services.router.core.job import Stage, WorkerInfo
+from services.router.core.events import JobSubmitted, TaskFinished, TaskProgressed, WorkerSeen
+from services.router.core.job import Stage
+from tests.scenarios.cast import DECODER, ENCODER, ONE_POOL, TWO_POOLS, denoiser, submit
 from tests.scenarios.story import Story, decode, denoise, encode, start
 from tests.scenarios.virtual_clock import request, worker
-
-ONE_POOL = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=1e6, max_job_s=1e6),))
-TWO_POOLS = SchedulerConfig(
-    pools=(
-        PoolConfig(name="short", max_estimate_s=20.0, max_backlog_s=1e6, borrow="idle"),
-        PoolConfig(name="long", max_backlog_s=1e6, max_job_s=1e6, borrow="preemptible"),
-    )
-)
-ENCODER = worker("e", Stage.ENCODE, ("m", "n"), slots=99)
-DECODER = worker("d", Stage.DECODE, ("m", "n"), slots=99)
-
-
-def denoiser(worker_id: str, slots: int = 1, **options: object) -> WorkerInfo:
-    return worker(worker_id, Stage.DENOISE, slots=slots, **options)  # type: ignore[arg-type]
-
-
-def submit(story: Story, now: float, job_id: str, denoise_s: float, *expected: str, **options: object) -> None:
-    """Submit a job and have it encoded at once; `expected` is where its denoise starts, if it does."""
-    story.at(now, JobSubmitted(request(job_id, denoise_s, **options)), start(encode(job_id), "e"))  # type: ignore[arg-type]
-    story.at(now, TaskFinished(encode(job_id), 0.0), *(start(denoise(job_id), place) for place in expected))
 
 
 def test_a_burst_runs_shortest_first() -> None:
@@ -101,16 +75,6 @@ def test_a_resident_model_comes_before_a_cold_one_at_every_stage() -> None:
         story.at(2.0, TaskFinished(denoise(job_id), 1.0), start(decode(job_id), "d2"))
 
 
-def test_a_resident_model_comes_first_among_those_that_are_lent_and_those_that_are_overtaken() -> None:
-    denoisers = denoiser("n1", slots=2, resident=()), denoiser("n2", slots=2), denoiser("n3", slots=2)
-    story = Story(TWO_POOLS, ENCODER, DECODER, *denoisers)
-    assert [view.pool for view in story.scheduler.workers() if view.pool] == ["short", "long", "short"]
-    submit(story, 0.0, "long1", 60.0, "n2")
-    submit(story, 0.0, "long2", 60.0, "n3")
-    submit(story, 0.0, "long3", 60.0, "n1")
-    submit(story, 1.0, "quick", 2.0, "n3")
-
-
 @pytest.mark.parametrize("policy", ["fcfs", "sjf", "pools"])
 def test_policies_of_the_source_never_give_a_denoiser_two_jobs(policy: PolicyName) -> None:
     story = Story(SchedulerConfig(policy=policy), ENCODER, DECODER, denoiser("n", slots=4))
@@ -134,30 +98,6 @@ def test_a_pool_without_a_denoiser_for_a_model_uses_any() -> None:
     assert [view.pool for view in story.scheduler.workers() if view.stage is Stage.DENOISE] == ["short", "long"]
     submit(story, 0.0, "a", 1.0, "n2", model="n")
     submit(story, 0.0, "b", 60.0, "n1", model="m")
-
-
-def test_idle_denoisers_are_lent_where_their_own_pool_can_still_get_in() -> None:
-    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
-    submit(story, 0.0, "long", 60.0, "n2")
-    submit(story, 0.0, "long2", 60.0, "n1")  # n1 belongs to the short ones
-    submit(story, 1.0, "short", 1.0, "n1")  # and is theirs at once
-
-
-def test_a_denoiser_with_one_slot_is_not_lent_to_long_jobs_but_to_short_ones() -> None:
-    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1"), denoiser("n2"))
-    submit(story, 0.0, "long", 60.0, "n2")
-    submit(story, 0.0, "long2", 60.0)
-    submit(story, 1.0, "short", 1.0, "n1")
-    story.at(2.0, TaskFinished(denoise("long"), 1.0), start(decode("long"), "d"), start(denoise("long2"), "n2"))
-    story.at(3.0, JobCancelRequested("long2"), StopTask(denoise("long2"), "n2"), FinishJob("long2", "cancelled"))
-    submit(story, 4.0, "short2", 1.0, "n2")
-
-
-def test_a_pool_that_borrows_nothing_waits_for_its_own() -> None:
-    pools = (PoolConfig(name="short", max_estimate_s=20.0), PoolConfig(name="long"))
-    story = Story(SchedulerConfig(pools=pools), ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
-    submit(story, 0.0, "a", 4.0, "n1")
-    submit(story, 0.0, "b", 4.0)
 
 
 def test_long_jobs_beyond_the_cap_wait_and_others_pass() -> None:
@@ -229,97 +169,6 @@ def test_ties_go_by_job_id_and_starts_carry_the_rank() -> None:
     assert view.rank == 1.0 + 5 * 5.0
 
 
-def test_a_paused_job_moves_to_a_denoiser_that_has_been_idle_for_longer_than_the_move_costs() -> None:
-    config = SchedulerConfig(pools=ONE_POOL.pools, move_cost_s=10.0)
-    small = worker("small", Stage.DENOISE, ("n",), slots=2)
-    story = Story(config, ENCODER, DECODER, denoiser("big", models=("m", "n"), slots=2), small)
-    submit(story, 0.0, "n1", 40.0, "big", model="n")
-    submit(story, 0.0, "n2", 30.0, "small", model="n")
-    submit(story, 1.0, "m", 25.0, "big", model="m")  # n1 is paused for 25 s
-    story.at(4.0, TaskFinished(denoise("n2"), 4.0), start(decode("n2"), "d"))
-    assert story.scheduler.next_tick_s() == 14.0
-    story.at(13.9, Ticked())
-    stop, begun = story.tell(14.0, Ticked())
-    assert stop == StopTask(denoise("n1"), "big", reason="moved")
-    assert begun == StartTask(
-        denoise("n1"), "small", 200.0, 2, reason="idle, and it was paused on big", moved_from="big"
-    )
-    assert story.scheduler.next_tick_s() is None
-    story.at(20.0, TaskFinished(denoise("n1"), 4.0), start(decode("n1"), "d"))
-
-
-def test_a_paused_job_stays_if_its_turn_comes_sooner_than_a_move_pays() -> None:
-    config = SchedulerConfig(pools=ONE_POOL.pools, move_cost_s=10.0)
-    small = worker("small", Stage.DENOISE, ("n",), slots=2)
-    story = Story(config, ENCODER, DECODER, denoiser("big", models=("m", "n"), slots=2), small)
-    submit(story, 0.0, "n1", 40.0, "big", model="n")
-    submit(story, 0.0, "n2", 30.0, "small", model="n")
-    submit(story, 1.0, "m", 9.0, "big", model="m")
-    story.at(4.0, TaskFinished(denoise("n2"), 4.0), start(decode("n2"), "d"))
-    assert story.scheduler.next_tick_s() is None
-    story.at(50.0, Ticked())
-
-
-LENDING = SchedulerConfig(
-    pools=(
-        PoolConfig(name="own", models=("n",), max_backlog_s=1e6, max_job_s=1e6),
-        PoolConfig(name="guest", max_backlog_s=1e6, max_job_s=1e6, borrow="preemptible"),
-    )
-)
-
-
-def lending(home_s: float, slots: int = 8) -> Story:
-    """n1 is the own pool's, and is lent; n2 is the guests', and has a job of theirs."""
-    crew = [denoiser(worker_id, models=("m", "n"), slots=slots) for worker_id in ("n1", "n2")]
-    story = Story(LENDING, ENCODER, DECODER, *crew)
-    submit(story, 0.0, "home", home_s, "n2", tenant="home")
-    return story
-
-
-def test_on_a_lent_denoiser_a_short_guest_of_better_rank_goes_first() -> None:
-    story = lending(home_s=5.0)
-    submit(story, 0.0, "guest", 5.0, "n1")
-    submit(story, 1.0, "own", 500.0, "n1", model="n", tenant="own")
-    places = {action.task.job_id: (action.rank, action.reason, action.lent) for action in story.started}
-    assert places["guest"] == (25.0, "idle, lent by pool own", True)
-    assert places["own"] == (2501.0, "after guest, which is a guest", False)
-
-
-def test_a_guest_that_would_hold_up_a_job_of_the_denoisers_own_pool_is_sent_away() -> None:
-    story = lending(home_s=400.0)
-    submit(story, 0.0, "guest", 50.0, "n1")
-    story.at(240.0, JobSubmitted(request("own", 5.0, model="n", tenant="own")), start(encode("own"), "e"))
-    story.at(
-        240.0,
-        TaskFinished(encode("own"), 0.0),
-        StopTask(denoise("guest"), "n1", reason="asked back"),
-        RequeueJob("guest", 1, "ASKED_BACK"),
-        start(denoise("own"), "n1"),  # though it ranks behind
-        start(denoise("guest"), "n2"),  # at home the guest is the first
-    )
-
-
-def test_guests_of_all_kinds_hold_up_a_job_for_half_of_its_own_time_and_no_longer() -> None:
-    story = lending(home_s=0.5)
-    submit(story, 0.0, "own", 20.0, "n1", model="n", tenant="own")
-    submit(story, 0.0, "guest1", 4.0, "n1", tenant="a")
-    submit(story, 0.0, "guest2", 3.9, "n1", tenant="b")
-    submit(story, 0.0, "guest3", 3.8, tenant="c")  # ten seconds less 7.9 are left
-    submit(story, 0.0, "guest4", 2.0, "n1", tenant="d")
-    story.tell(3.9, TaskFinished(denoise("guest2"), 3.9))  # what was waited for is not given back
-    assert story.started[-1].task == decode("guest2")
-
-
-def test_a_borrower_is_kept_out_where_it_ranks_behind_or_may_take_idle_denoisers_only() -> None:
-    story = lending(home_s=0.5)
-    submit(story, 0.0, "own", 20.0, "n1", model="n")
-    submit(story, 90.0, "guest", 3.0)
-    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=3), denoiser("n2", slots=3))
-    submit(story, 0.0, "short", 1.0, "n1")
-    submit(story, 0.0, "long", 60.0, "n2")
-    submit(story, 0.0, "short2", 2.0)
-
-
 def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last() -> None:
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n1"), denoiser("n2"))
     for index in range(8):
@@ -354,10 +203,3 @@ def test_a_job_joins_as_soon_as_it_is_known_to_pay() -> None:
     submit(story, 0.0, "a", 5.0, "n", merge_key="k")
     submit(story, 0.0, "b", 6.0, merge_key="k")
     story.at(1.0, WorkerSeen(denoiser("n", slots=4, merge_keys=("k",))), start(denoise("b"), "n"))
-
-
-def test_a_long_job_does_not_pause_a_short_one_that_keeps_what_it_borrowed() -> None:
-    story = Story(TWO_POOLS, ENCODER, DECODER, denoiser("n1", slots=2), denoiser("n2", slots=2))
-    submit(story, 0.0, "short", 5.0, "n1")
-    submit(story, 0.0, "short2", 5.0, "n2")  # the long ones' own
-    submit(story, 1.0, "long", 60.0)

@@ -76,7 +76,11 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "--headroom", type=float, metavar="PART", help="the part of the level that the longest jobs find"
     )
     policy.add_argument("--max-long-running", type=positive, metavar="N", help="long jobs at a time, in a pool")
-    policy.add_argument("--borrow", choices=("none", "idle", "preemptible"), help="may pools lend their idle workers?")
+    policy.add_argument(
+        "--borrow",
+        choices=("none", "idle", "preemptible"),
+        help="may jobs take workers of other pools: none, idle ones, or busy ones too, by rank",
+    )
 
 
 def add_behaviour(parser: argparse.ArgumentParser) -> None:

@@ -3,9 +3,9 @@
 import argparse
 import re
 
+from triptych.limits import MAX_SEED
+
 UINT32_MAX = 2**32 - 1
-# The seeds of further outputs count up from the first.
-SEED_MAX = 2**63 - 5
 DURATION_MAX_S = 366 * 86400.0
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -23,7 +23,7 @@ def natural(text: str) -> int:
 
 def seed(text: str) -> int:
     """A seed."""
-    return _whole(text, 0, SEED_MAX)
+    return _whole(text, 0, MAX_SEED)
 
 
 def size(text: str) -> tuple[int, int]:

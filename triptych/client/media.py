@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.errors import Violation, invalid
+from triptych.limits import MAX_ATTACHMENT_BYTES
 from triptych.v1 import job_pb2
 
 _SUFFIXES = {
@@ -14,7 +15,6 @@ _SUFFIXES = {
     "image/webp": ".webp",
     "video/mp4": ".mp4",
 }
-MAX_ATTACHMENT_BYTES = 3 * 1024 * 1024
 _ATTACHABLE = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 

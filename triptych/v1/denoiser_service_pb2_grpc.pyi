@@ -35,7 +35,7 @@ class DenoiserServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DenoiserServiceAsyncStub: ...
     Denoise: _grpc.UnaryStreamMultiCallable[_denoiser_service_pb2.DenoiseRequest, _denoiser_service_pb2.DenoiseResponse]
     """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
-    the call stops the job before its next step. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
+    the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
     with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
     UNAVAILABLE (draining).
     """
@@ -51,7 +51,7 @@ class DenoiserServiceAsyncStub(DenoiserServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Denoise: _aio.UnaryStreamMultiCallable[_denoiser_service_pb2.DenoiseRequest, _denoiser_service_pb2.DenoiseResponse]  # type: ignore[assignment]
     """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
-    the call stops the job before its next step. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
+    the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
     with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
     UNAVAILABLE (draining).
     """
@@ -70,7 +70,7 @@ class DenoiserServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_denoiser_service_pb2.DenoiseResponse], _abc.AsyncIterator[_denoiser_service_pb2.DenoiseResponse]]:
         """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
-        the call stops the job before its next step. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
+        the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
         with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
         UNAVAILABLE (draining).
         """

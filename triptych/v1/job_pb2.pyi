@@ -398,7 +398,7 @@ class Preview(_message.Message):
     data: _builtins.bytes
     """The encoded file."""
     attempt: _builtins.int
-    """Of the start of the job that made it."""
+    """Of the denoise that made it."""
     def __init__(
         self,
         *,
@@ -627,7 +627,7 @@ class Job(_message.Message):
     rank: _builtins.float
     """Lower runs first."""
     attempt: _builtins.int
-    """Counts starts of the whole job: 1 for the first."""
+    """Counts starts of its denoise: 1 for the first."""
     last_sequence: _builtins.int
     """Sequence of the job's newest event."""
     conditioning_cached: _builtins.bool
@@ -771,7 +771,9 @@ Global___StageStarted: _TypeAlias = StageStarted  # noqa: Y015
 
 @_typing.final
 class JobRequeued(_message.Message):
-    """The job goes back to the queue: its worker or router was lost."""
+    """The job, or one of its stages, waits again: a worker or the router was lost, a call failed or was handed back, what it
+    had made is gone, or a pool asked its denoiser back.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

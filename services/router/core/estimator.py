@@ -1,8 +1,8 @@
 """Estimates: each model's price law, corrected by what its calls took, on each kind of device."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from services.router.core.curve import Curve
 from services.router.core.estimate_error import ErrorLog, EstimateError
@@ -212,7 +212,7 @@ class CurveEstimator:
             return alone.law.scaled(kind.batch)
         return cost.law(kind.stage, self._device_tflops.get(kind.device, H100_TFLOPS)).scaled(kind.batch)
 
-    def _renew(self, is_changed: "_Choice") -> None:
+    def _renew(self, is_changed: Callable[[_Kind], bool]) -> None:
         """Give the curves of these kinds, of which the cost is known, their priors anew."""
         for kind in sorted(
             (kind for kind in self._curves if kind.model in self._costs and is_changed(kind)), key=_order
@@ -225,10 +225,6 @@ class CurveEstimator:
 def _weight(sample: Sample) -> float:
     """In a few forwards, what a denoise begins and ends with tells more than they do."""
     return sample.calls / (sample.calls + _FEW_FORWARDS) if sample.stage is Stage.DENOISE else 1.0
-
-
-class _Choice(Protocol):
-    def __call__(self, kind: _Kind, /) -> bool: ...
 
 
 def _order(kind: _Kind) -> int:

@@ -6,10 +6,10 @@ import warnings
 from PIL import Image, UnidentifiedImageError
 
 from triptych.errors import Violation
+from triptych.limits import MAX_ATTACHMENT_BYTES
 from triptych.v1.job_pb2 import Attachment, AttachmentRole, JobSpec
 from triptych.v1.worker_pb2 import ModelProfile
 
-MAX_ATTACHMENT_BYTES = 3 * 1024 * 1024
 MAX_ATTACHMENT_PIXELS = 64_000_000
 # Longer ones cannot be resized in reasonable memory.
 MAX_ATTACHMENT_SIDE = 16_384

@@ -14,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.router.config import RouterConfig
 from services.router.router import Router
-from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer, Peer
+from tests.integration.router.peer import Peer
+from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.exchange import Exchange
 from triptych.rpc import Credentials, open_channel

@@ -12,7 +12,7 @@ from services.stage.device_thread import DeviceThread
 def thread() -> Iterator[DeviceThread]:
     """A device thread that runs; results on a CPU are compared at one torch thread."""
     torch.set_num_threads(1)
-    thread = DeviceThread("device")
+    thread = DeviceThread("device", max_waiting=8)
     thread.start()
     yield thread
     thread.close()
