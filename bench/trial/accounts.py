@@ -84,6 +84,8 @@ class Accounts:
         if entry.end not in allowed:
             what = "failed" if entry.end == "failed" else "wrong_end"
             self.fault(what, entry.job_id, f"{entry.order.fate} but {entry.end}: {log[-1].failed.error.message}")
+        # How many there were is all that is asked from here on.
+        entry.seen = dict.fromkeys(entry.seen, b"")
 
     def audit(self, job_ids: set[str] | None = None, stored: Mapping[str, int] | None = None) -> None:
         """Find what is not over; compare with the jobs that the router lists at the end, and with how long each log is.

@@ -16,6 +16,7 @@ from triptych.client import Client, Patience
 from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError
 from triptych.rpc import open_channel
+from triptych.rpc.responses import responses
 from triptych.v1.job_pb2 import Job, JobEvent, JobSpec, Preview
 from triptych.v1.router_service_pb2 import GenerateMediaRequest
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
@@ -97,16 +98,15 @@ class Customer:
                 GenerateMediaRequest(spec=order.spec, request_id=request_id), timeout=GENERATE_S
             )
             try:
-                async for response in call:
-                    if response.HasField("accepted"):
-                        job_id = response.accepted.job_id
-                    seen += 1
-                    if seen > order.deed_after:
-                        break
+                async with responses(call) as told:
+                    async for response in told:
+                        if response.HasField("accepted"):
+                            job_id = response.accepted.job_id
+                        seen += 1
+                        if seen > order.deed_after:
+                            break
             except grpc.aio.AioRpcError:
                 pass  # the router died, or said no: below another is asked, under the same request id
-            finally:
-                call.cancel()
         return job_id or await self._submit(order, request_id)
 
     async def _see_through(self, entry: Entry) -> None:

@@ -19,6 +19,7 @@ from triptych.durations import duration_of
 from triptych.endings import is_over, is_terminal, raise_if_failed
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import open_channel
+from triptych.rpc.responses import responses
 from triptych.tls import TlsFiles
 from triptych.v1 import job_pb2, router_service_pb2, router_service_pb2_grpc
 
@@ -103,19 +104,20 @@ class Client:
         while True:
             request = router_service_pb2.WatchJobRequest(job_id=job_id, after_sequence=after_sequence)
             try:
-                async for response in self._stub.WatchJob(request):
-                    if response.WhichOneof("item") == "preview":
-                        yield response.preview
-                        continue
-                    event = response.event
-                    if event.sequence <= after_sequence:
-                        continue
-                    after_sequence = event.sequence
-                    self._answered = True
-                    retries = self._retries()
-                    yield event
-                    if is_terminal(event):
-                        return
+                async with responses(self._stub.WatchJob(request)) as events:
+                    async for response in events:
+                        if response.WhichOneof("item") == "preview":
+                            yield response.preview
+                            continue
+                        event = response.event
+                        if event.sequence <= after_sequence:
+                            continue
+                        after_sequence = event.sequence
+                        self._answered = True
+                        retries = self._retries()
+                        yield event
+                        if is_terminal(event):
+                            return
                 job = await self.job(job_id)
                 if is_over(job) and job.last_sequence <= after_sequence:
                     return  # nothing was left to tell
@@ -237,10 +239,11 @@ class Client:
         while True:
             request = router_service_pb2.WatchFleetRequest(interval=duration_of(interval_s))
             try:
-                async for response in self._stub.WatchFleet(request):
-                    self._answered = True
-                    retries = self._retries()
-                    yield response
+                async with responses(self._stub.WatchFleet(request)) as told:
+                    async for response in told:
+                        self._answered = True
+                        retries = self._retries()
+                        yield response
                 broken = TriptychError(Reason.UNREACHABLE, "The router ended the stream.")
             except grpc.aio.AioRpcError as failure:
                 broken = interruption(failure)

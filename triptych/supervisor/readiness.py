@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from triptych.exchange import server as nats_server
 from triptych.rpc import Credentials, open_channel
+from triptych.rpc.responses import responses
 from triptych.supervisor.process_log import ProcessLog
 from triptych.tls import TlsFiles
 
@@ -96,9 +97,10 @@ async def _serves(channel: grpc.aio.Channel) -> bool:
     """Follow the health of a server until it is SERVING; False if the server went away."""
     stub: Any = health_pb2_grpc.HealthStub(channel)
     try:
-        async for answer in stub.Watch(health_pb2.HealthCheckRequest()):
-            if answer.status == SERVING:
-                return True
+        async with responses(stub.Watch(health_pb2.HealthCheckRequest())) as answers:
+            async for answer in answers:
+                if answer.status == SERVING:
+                    return True
     except grpc.aio.AioRpcError:
         return False
     return False

@@ -15,6 +15,7 @@ from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import Credentials
 from triptych.rpc.guard import METADATA_KEY
+from triptych.rpc.responses import responses
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import JobEvent
@@ -73,12 +74,11 @@ class Forward:
         stub = await self._leader(metadata_of(context), _until(context))
         call = getattr(stub, method)(request, timeout=context.time_remaining(), metadata=metadata_of(context))
         try:
-            async for response in call:
-                yield response
+            async with responses(call) as told:
+                async for response in told:
+                    yield response
         except grpc.aio.AioRpcError as failure:
             raise from_rpc_error(failure) from failure
-        finally:
-            call.cancel()
 
     async def generation(
         self, request: pb.GenerateMediaRequest, context: Context, told: "Told"

@@ -30,6 +30,7 @@ from services.router.workers.fleet import Fleet
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.exchange import ExchangeUnavailable
+from triptych.rpc.responses import responses
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
@@ -203,9 +204,8 @@ class StageCalls:
         record = call.job.record
         if record.HasField("checkpoint"):
             request.checkpoint.CopyFrom(record.checkpoint)
-        stream = DenoiserServiceStub(call.worker.channel).Denoise(request)
-        try:
-            async for response in stream:
+        async with responses(DenoiserServiceStub(call.worker.channel).Denoise(request)) as told:
+            async for response in told:
                 call.begun = True
                 match response.WhichOneof("event"):
                     case "started":
@@ -231,8 +231,6 @@ class StageCalls:
                     case "finished":
                         record.ClearField("checkpoint")
                         return self._denoised(call, response.finished)
-        finally:
-            stream.cancel()
         raise RuntimeError("the denoiser ended its stream without having finished")
 
     def _denoised(self, call: Call, finished: DenoiseFinished) -> Event:
