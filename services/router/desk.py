@@ -24,6 +24,7 @@ from services.router.store.estimates import Estimates
 from services.router.store.event_log import EventStore
 from services.router.store.log_pruning import LogPruning
 from services.router.store.pruning import Pruning
+from services.router.store.record_pruning import RecordPruning
 from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore
 from services.router.store.restore import Restore
@@ -65,10 +66,12 @@ class Desk:
         self._estimates = Estimates(exchange, pricing, epoch)
         self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
         self._retention = retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
+        kept_s = max(config.exchange.latents_ttl_s, config.exchange.outputs_ttl_s)
         prunings: dict[str, Pruning] = {
             "EVENTS": LogPruning(events, self.jobs, leadership.confirm),
             "CONDITIONING": BundlePruning(retention, "conditioning"),
             "LATENTS": BundlePruning(retention, "latents"),
+            "KV_jobs": RecordPruning(records, self.jobs, kept_s, leadership.confirm),
         }
         self._room = Room(exchange, config.store_high_water, prunings)
         self._recorders = Recorders(

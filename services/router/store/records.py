@@ -13,7 +13,9 @@ from triptych.exchange import Exchange, ExchangeUnavailable
 from triptych.v1.job_pb2 import JobRecord, JobSpec
 
 SCHEMA_VERSION = 1
-_RECORD_SUBJECTS = "$KV.jobs.job."
+_STREAM = "KV_jobs"
+_SUBJECTS = "$KV.jobs."
+_RECORD_SUBJECTS = f"{_SUBJECTS}job."
 _ANY = "*"
 _READ_TOGETHER = 16
 
@@ -60,6 +62,18 @@ class JobStore:
         """Remove all of a job that nobody was told of."""
         await asyncio.gather(self._remove(f"job.{tenant}.{job_id}"), self.drop_spec(job_id))
 
+    async def prune(self, record: JobRecord) -> None:
+        """Leave nothing of a job that is over, nor of the request that made it; not even that there was something."""
+        tenant, job_id = record.job.tenant, record.job.job_id
+        keys = [f"job.{tenant}.{job_id}"]
+        if record.job.spec.attachments:
+            keys.append(f"spec.{job_id}")
+        if record.request_id:
+            keys.append(f"request.{tenant}.{record.request_id}")
+        with compare_and_set.translated("jobs"):
+            for key in reversed(keys):
+                await self._exchange.jetstream.purge_stream(_STREAM, subject=f"{_SUBJECTS}{key}")
+
     async def write_spec(self, job_id: str, spec: JobSpec) -> None:
         """Store the complete spec of a job that has attachments."""
         await self._write(f"spec.{job_id}", spec.SerializeToString(), 0)
@@ -85,7 +99,7 @@ class JobStore:
 
     async def keys(self, tenant: str = _ANY, job_id: str = _ANY) -> list[JobKey]:
         """The jobs that are stored, of all tenants or of one, newest first."""
-        found = await self._exchange.subjects("KV_jobs", f"{_RECORD_SUBJECTS}{tenant}.{job_id}")
+        found = await self._exchange.subjects(_STREAM, f"{_RECORD_SUBJECTS}{tenant}.{job_id}")
         return sorted(map(_key, found), reverse=True)
 
     async def read_all(self, keys: list[JobKey]) -> AsyncIterator[StoredRecord]:

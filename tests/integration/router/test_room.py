@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,12 +13,22 @@ import pytest
 from services.router.ids import new_job_id
 from services.router.store import compare_and_set
 from services.router.store.event_log import EventStore
+from services.router.store.records import SCHEMA_VERSION, JobStore
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.test_store import Recorded
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull, events_subject
-from triptych.v1.job_pb2 import JobEvent, JobFailed, JobQueued, JobSucceeded, Progress
+from triptych.v1.job_pb2 import (
+    JOB_STATE_FAILED,
+    Job,
+    JobEvent,
+    JobFailed,
+    JobQueued,
+    JobRecord,
+    JobSucceeded,
+    Progress,
+)
 
 LIMIT = 4 << 20
 
@@ -119,3 +130,48 @@ async def test_of_a_job_in_a_full_store_its_end_is_kept_and_its_progress_is_not(
         read = [stored.event async for stored in it.events.read(it.job.job_id)]
         assert [(each.sequence, each.WhichOneof("event")) for each in read] == [(1, "queued"), (2, "succeeded")]
         assert it.over == [it.job]
+
+
+async def test_a_full_store_of_jobs_forgets_those_that_have_nothing_left(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    """The oldest go, with the requests that made them; whose files are kept still, stays."""
+    limit, kept_s = 1 << 20, CONFIG.exchange.outputs_ttl_s
+    config = replace(CONFIG, exchange=replace(CONFIG.exchange, jobs_max_bytes=limit))
+    async with Exchange(replace(config.exchange, url=nats_server.url)):
+        await exchange.jetstream.purge_stream("KV_jobs")
+        store, now_s = JobStore(exchange), time.time()
+        old = [await leave_record(store, now_s - kept_s - 1000.0 + index) for index in range(180)]
+        long = await leave_record(store, now_s - 2 * kept_s, ended_s=now_s - 60.0)
+        new = [await leave_record(store, now_s - 1000.0 + index) for index in range(40)]
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(config)
+        accepted = await bench.submit(request_id="kept")
+        async with asyncio.timeout(10):
+            while (await exchange.jetstream.stream_info("KV_jobs")).state.bytes > 0.72 * limit:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)  # a pause between calls
+        left = [key.job_id for key in await store.keys()]
+        assert {long, *new, accepted.job_id} <= set(left)
+        gone = [job_id for job_id in old if job_id not in left]
+        assert gone == old[: len(gone)]
+        assert 20 < len(gone) < len(old)
+        assert await store.claimed("default", gone[0]) is None
+        assert await store.claimed("default", old[-1]) is not None
+        with pytest.raises(TriptychError) as caught:
+            await bench.job(gone[0])
+        assert caught.value.reason is Reason.JOB_UNKNOWN
+        assert (await bench.job(long)).job_id == long
+        assert kinds(await bench.events(accepted.job_id))[-1] == "succeeded"
+
+
+async def leave_record(store: JobStore, begun_s: float, ended_s: float | None = None) -> str:
+    """What a job leaves that began then, and ended at once or later; its id, which is its request's too."""
+    job_id = new_job_id(begun_s)
+    record = JobRecord(schema_version=SCHEMA_VERSION, request_id=job_id)
+    record.job.CopyFrom(Job(job_id=job_id, tenant="default", state=JOB_STATE_FAILED))
+    record.job.error.message = "x" * 3500
+    record.job.end_time.FromSeconds(int(ended_s or begun_s))
+    await store.write(record, 0)
+    await store.claim("default", job_id, record)
+    return job_id
