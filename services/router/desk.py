@@ -8,6 +8,7 @@ import structlog
 
 from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
+from services.router.core.events import EncodesBounded
 from services.router.driver import Driver
 from services.router.intake.amend import Amend
 from services.router.intake.appraiser import Appraiser
@@ -73,7 +74,12 @@ class Desk:
             "LATENTS": BundlePruning(retention, "latents"),
             "KV_jobs": RecordPruning(records, self.jobs, kept_s, leadership.confirm),
         }
-        self._room = Room(exchange, config.store_high_water, prunings)
+        self._room = Room(
+            exchange,
+            config.store_high_water,
+            prunings,
+            bound_encodes=lambda ahead_jobs: self.driver.handle(EncodesBounded(ahead_jobs)),
+        )
         self._recorders = Recorders(
             events, records, epoch, leadership.confirm, self._end, give_up, scarce=lambda: self._room.scarce
         )

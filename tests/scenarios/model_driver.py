@@ -48,6 +48,7 @@ class ModelDriver:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self.now = 0.0
+        self.ahead_jobs: int | None = None
         self.jobs: dict[str, KnownJob] = {}
         self.refused: dict[str, Verdict] = {}
         self.workers: dict[str, WorkerInfo] = {}
@@ -117,6 +118,7 @@ class ModelDriver:
         self.calls.clear()
         self.targets.clear()
         self._begin()
+        self.ahead_jobs = None
         for info in self.workers.values():
             self.send(WorkerSeen(info))
         for job_id in [job_id for job_id, job in self.jobs.items() if not job.outcome]:
@@ -203,6 +205,7 @@ class ModelDriver:
         match task.stage:
             case Stage.ENCODE:
                 assert not job.encoded
+                assert self.ahead_jobs != 0
             case Stage.DENOISE:
                 assert job.encoded
                 assert action.finished_outputs == job.latents | job.decoded

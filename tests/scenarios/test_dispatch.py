@@ -4,7 +4,14 @@ import pytest
 
 from services.router.core.actions import FinishJob
 from services.router.core.config import PolicyName, PoolConfig, SchedulerConfig
-from services.router.core.events import JobSubmitted, TaskFinished, TaskProgressed, WorkerSeen
+from services.router.core.events import (
+    ConfigReloaded,
+    EncodesBounded,
+    JobSubmitted,
+    TaskFinished,
+    TaskProgressed,
+    WorkerSeen,
+)
 from services.router.core.job import Stage
 from tests.scenarios.cast import DECODER, ENCODER, ONE_POOL, TWO_POOLS, denoiser, submit
 from tests.scenarios.story import Story, decode, denoise, encode, start
@@ -126,6 +133,18 @@ def test_only_the_first_jobs_are_encoded_ahead() -> None:
         start(denoise("b"), "n"),
         start(encode("d"), "e"),
     )
+
+
+def test_where_there_is_little_room_for_conditioning_jobs_wait_unencoded() -> None:
+    story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
+    submit(story, 0.0, "busy", 5.0, "n")
+    story.at(1.0, EncodesBounded(1))
+    submit(story, 1.0, "next", 6.0)
+    story.at(1.0, JobSubmitted(request("after", 7.0)))
+    story.at(1.0, EncodesBounded(0))
+    story.at(5.0, TaskFinished(denoise("busy"), 5.0), start(decode("busy"), "d"), start(denoise("next"), "n"))
+    story.at(5.0, ConfigReloaded(SchedulerConfig(pools=ONE_POOL.pools, kappa=4.0)))  # that bound stays
+    story.at(6.0, EncodesBounded(None), start(encode("after"), "e"))
 
 
 def test_decoders_are_filled_by_seconds_up_to_their_slots() -> None:

@@ -12,6 +12,7 @@ from services.router.core.actions import RejectAmendment
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import (
     ConfigReloaded,
+    EncodesBounded,
     Event,
     JobAmendRequested,
     JobCancelRequested,
@@ -243,6 +244,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.now += step_s
         self.driver.send(Ticked())
 
+    @rule(ahead_jobs=st.sampled_from([0, 1, None]))
+    def bound_encodes(self, ahead_jobs: int | None) -> None:
+        self.driver.ahead_jobs = ahead_jobs
+        self.driver.send(EncodesBounded(ahead_jobs))
+
     @rule(config=configs)
     def reload(self, config: SchedulerConfig) -> None:
         self.driver.config = config
@@ -314,6 +320,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         driver = self.driver
+        self.bound_encodes(None)
         for stage in Stage:
             info = worker(f"good-{stage.value}", stage, MODELS, slots=2)
             driver.workers[info.worker_id] = info

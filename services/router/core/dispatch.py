@@ -40,8 +40,15 @@ class Dispatch:
         self._fleet = fleet
         self._reach = fleet.reach
         self._due = due
+        self._ahead_jobs = config.encode_ahead_jobs
         # Cohorts that run empty, so that a suspect gets a worker to itself.
         self._reserved: set[Cohort] = set()
+
+    def bound_encodes(self, ahead_jobs: int | None) -> None:
+        """Encode no more than so many jobs of a lane ahead of their turn; None: as configured."""
+        most = self._config.encode_ahead_jobs
+        self._ahead_jobs = most if ahead_jobs is None else min(most, ahead_jobs)
+        self._due.add(Stage.ENCODE)
 
     def run(self) -> list[Action]:
         """Start whatever can be started now."""
@@ -144,7 +151,7 @@ class Dispatch:
             first = lane.startable[stage].first
             # One that is encoded again may be denoised already: it waits for no denoiser.
             ahead = lane.queued.position(first) if self._book.jobs[first[1]].queued else 0
-            return ahead < self._config.encode_ahead_jobs
+            return ahead < self._ahead_jobs
         return stage is Stage.DECODE or not (lane.key.is_long and self._long_are_enough(lane))
 
     def _long_are_enough(self, lane: Lane) -> bool:

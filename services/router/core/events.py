@@ -135,6 +135,16 @@ class ResultGone:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodesBounded:
+    """There is little room for conditioning: fewer jobs may be encoded before a denoiser is free.
+
+    So many of each pool, model and length, if that is less than `encode_ahead_jobs`; None: there is room again.
+    """
+
+    ahead_jobs: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigReloaded:
     """The operator has set the scheduler anew. What was accepted stays, with its rank; what runs goes on where it is.
 
@@ -162,6 +172,7 @@ Event = (
     | TaskFinished
     | TaskFailed
     | ResultGone
+    | EncodesBounded
     | ConfigReloaded
     | Ticked
 )

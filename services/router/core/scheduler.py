@@ -7,6 +7,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.dispatch import Dispatch
 from services.router.core.events import (
     ConfigReloaded,
+    EncodesBounded,
     Event,
     JobAmendRequested,
     JobCancelRequested,
@@ -44,6 +45,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self._now = 0.0
         self._due: set[Stage] = set()
+        self._ahead_jobs: int | None = None
         self._book = Book(self._due, fair=_is_fair(config))
         self._fleet = Fleet(pools_in_force(config), self._due)
         self._configure(config)
@@ -54,6 +56,7 @@ class Scheduler:
         self._admission = Admission(config, pools, self._book, self._fleet)
         self._progress = Progress(config, self._book, self._fleet)
         self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._due)
+        self._dispatch.bound_encodes(self._ahead_jobs)
         self._moves = Moves(config, self._book, self._fleet, self._dispatch)
         self._rebalance = Rebalance(config, pools, self._book, self._fleet)
         self._views = Views(config, pools, self._book, self._fleet)
@@ -124,6 +127,10 @@ class Scheduler:
                 return []
             case WorkerLost():
                 return self._lose_worker(event)
+            case EncodesBounded(ahead_jobs):
+                self._ahead_jobs = ahead_jobs
+                self._dispatch.bound_encodes(ahead_jobs)
+                return []
             case ConfigReloaded(config):
                 self._reload(config)
                 return []

@@ -4,7 +4,7 @@ Stores are kept from getting there: of what nobody was promised the oldest goes 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import nats.errors
 import nats.js.errors
@@ -20,9 +20,13 @@ log = structlog.get_logger()
 _LOOK_EVERY_S = 1.0
 _RETRY_AFTER_S = 30.0
 _EVENTS = "EVENTS"
+_CONDITIONING = "CONDITIONING"
 # Parts of the high water at which a store is pruned, and down to which.
 _PRUNE_FROM = 0.8
 _PRUNE_TO = 0.7
+# Part of it past which the next job alone is encoded, of each pool, model and length. Half-way from the high water to
+# the last byte none is.
+_ENCODE_ONE_FROM = 0.9
 # After nothing was found that could go: who looks lists all that is there.
 _IN_VAIN_S = 5.0
 # The streams that a job writes to, and the settings of their sizes.
@@ -39,10 +43,19 @@ class Room:
     """What is known of the stores' fill, a second old at most while NATS answers.
 
     Past `high_water`, a part of a store's bytes, no new job is taken: the rest is for those that were accepted. Well
-    before that `prunings`, by stream, make room.
+    before that `prunings`, by stream, make room. `bound_encodes` is told how many jobs may be encoded ahead of their
+    turn (None: as many as is set): those that wait unencoded lose nothing.
     """
 
-    def __init__(self, exchange: Exchange, high_water: float, prunings: Mapping[str, Pruning]) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        high_water: float,
+        prunings: Mapping[str, Pruning],
+        bound_encodes: Callable[[int | None], None],
+    ) -> None:
+        self._bound_encodes = bound_encodes
+        self._encodes: int | None = None
         self._exchange = exchange
         self._high_water = high_water
         self._prunings = prunings
@@ -69,7 +82,17 @@ class Room:
     async def _look_on(self) -> None:
         while True:
             await self.look()
+            self._tell()
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _tell(self) -> None:
+        fill = self._fill.get(_CONDITIONING, 0.0)
+        none_from = (1.0 + self._high_water) / 2.0
+        encodes = None if fill < _ENCODE_ONE_FROM * self._high_water else int(fill < none_from)
+        if encodes != self._encodes:
+            log.info("encodes_bounded", ahead_jobs=encodes, fill=round(fill, 3))
+            self._encodes = encodes
+            self._bound_encodes(encodes)
 
     async def _see(self, stream: str) -> bool:
         try:

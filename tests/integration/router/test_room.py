@@ -14,6 +14,7 @@ from services.router.ids import new_job_id
 from services.router.store import compare_and_set
 from services.router.store.event_log import EventStore
 from services.router.store.records import SCHEMA_VERSION, JobStore
+from services.router.store.room import Room
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.test_store import Recorded
 from tests.natsd import NatsServer
@@ -175,3 +176,20 @@ async def leave_record(store: JobStore, begun_s: float, ended_s: float | None = 
     await store.write(record, 0)
     await store.claim("default", job_id, record)
     return job_id
+
+
+async def test_little_room_for_conditioning_bounds_what_is_encoded(nats_server: NatsServer) -> None:
+    narrow = ExchangeConfig(url=nats_server.url, conditioning_max_bytes=LIMIT)
+    async with Exchange(narrow) as exchange:
+        await exchange.jetstream.purge_stream("CONDITIONING")
+        told: asyncio.Queue[int | None] = asyncio.Queue()
+        looking = asyncio.create_task(Room(exchange, 0.9, {}, told.put_nowait).run())
+        fillers = []
+        for percent, expected in ((85, 1), (11, 0)):
+            data = secrets.token_bytes(LIMIT * percent // 100)
+            fillers.append(await exchange.put("conditioning", {"x": Entry(data)}))
+            assert await asyncio.wait_for(told.get(), 10) == expected
+        await exchange.delete(fillers[0])
+        assert await asyncio.wait_for(told.get(), 10) is None
+        looking.cancel()
+        await asyncio.wait([looking])
