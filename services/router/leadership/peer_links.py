@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import structlog
 
+from triptych.errors import Reason, TriptychError
 from triptych.rpc import Credentials, open_channel
 from triptych.tls import Stamp, TlsError
 
@@ -23,9 +24,15 @@ class PeerLinks:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._stamp: Stamp = ()
+        self._closed = False
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """The channel to a router. Raises `TlsError` where there is none and the certificates cannot be used."""
+        """The channel to a router.
+
+        Raises `TlsError` where there is none and the certificates cannot be used, DRAINING once they are closed.
+        """
+        if self._closed:
+            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
         self._renew()
         channel = self._channels.pop(address, None) or open_channel(address, self._credentials)
         self._channels[address] = channel
@@ -34,6 +41,7 @@ class PeerLinks:
         return channel
 
     async def close(self) -> None:
+        self._closed = True
         for closing in self._closing:
             closing.cancel()
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
