@@ -83,7 +83,7 @@ class Desk:
         self._recorders = Recorders(
             events, records, epoch, leadership.confirm, self._end, give_up, scarce=lambda: self._room.scarce
         )
-        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up)
+        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up, exchange)
         self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
         self._restore = Restore(
             exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, retention

@@ -34,6 +34,7 @@ from services.router.workers.calls import StageCalls
 from services.router.workers.fleet import Fleet
 from services.router.workers.links import WorkerLinks
 from triptych.errors import Reason, TriptychError, from_status, to_status
+from triptych.exchange import Exchange
 from triptych.v1 import job_pb2
 from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, JobSucceeded
 
@@ -58,6 +59,7 @@ class Driver:
         recorders: Recorders,
         confirm: Callable[[], Awaitable[None]],
         give_up: Callable[[str], None],
+        exchange: Exchange,
     ) -> None:
         self.draining = False
         self.scheduler = Scheduler(config.scheduler)
@@ -69,7 +71,7 @@ class Driver:
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
         )
-        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, confirm, give_up)
+        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, confirm, give_up, exchange)
         self.watch = FleetWatch()
         self._jobs = jobs
         self._recorders = recorders

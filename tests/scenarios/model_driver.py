@@ -121,6 +121,9 @@ class ModelDriver:
         self.ahead_jobs = None
         for info in self.workers.values():
             self.send(WorkerSeen(info))
+        for job in self.jobs.values():
+            # Where only decodes are left, conditioning is taken to be there: most do without it, the others say so.
+            job.encoded |= job.latents | job.decoded >= job.outputs
         for job_id in [job_id for job_id, job in self.jobs.items() if not job.outcome]:
             for _ in range(2):  # the second time, nothing may start twice
                 if not self.jobs[job_id].outcome:

@@ -362,6 +362,17 @@ def test_a_restored_job_goes_on_from_its_results(
         assert (view.rank, view.pool) == (17.0, "all")
 
 
+def test_a_restored_job_may_lack_what_nothing_has_asked_for() -> None:
+    """Where only decodes are left, conditioning is taken to be there until a task misses it."""
+    story = Story(CONFIG, *TRIO)
+    known = JobRestored(request("a", 4.0), 17.0, "all", 1, frozenset({denoise("a")}), frozenset({0}))
+    story.at(1.0, known, start(decode("a"), "d"))
+    again = RequeueJob("a", 1, "LATENTS_GONE")
+    story.at(2.0, ResultGone(decode("a"), Stage.DENOISE), again, start(denoise("a"), "n"))
+    encoded = RequeueJob("a", 2, "CONDITIONING_GONE", Stage.ENCODE)
+    story.at(3.0, ResultGone(denoise("a"), Stage.ENCODE), encoded, start(encode("a"), "e"))
+
+
 def test_a_restored_job_keeps_its_count_of_attempts_and_a_pool_that_is_no_more_is_chosen_anew() -> None:
     story = Story(CONFIG, *TRIO)
     event = JobRestored(request("a", 4.0), 17.0, "of old", 2, frozenset({encode("a")}))

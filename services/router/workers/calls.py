@@ -29,7 +29,7 @@ from services.router.workers.failures import Blow, judge
 from services.router.workers.fleet import Fleet
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
-from triptych.exchange import ExchangeUnavailable
+from triptych.exchange import Exchange, ExchangeError, ExchangeUnavailable
 from triptych.rpc.responses import responses
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
@@ -60,7 +60,9 @@ class StageCalls:
         report: Callable[[Event], None],
         confirm: Callable[[], Awaitable[None]],
         give_up: Callable[[str], None],
+        exchange: Exchange,
     ) -> None:
+        self._exchange = exchange
         self._confirm = confirm
         self._config = config
         self._epoch = epoch
@@ -266,6 +268,8 @@ class StageCalls:
         if isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and call.outdated:
             # What it has missed was made again for another of the job's tasks.
             event = TaskFailed(call.task, error.reason.name, error.message, retryable=True, counts=False)
+        elif isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and error.reason is Reason.BUNDLE_CORRUPT:
+            await self._discard(call)
         match blow:
             case Blow.DEPOSED:
                 self._give_up(f"a worker said: {error.message}")
@@ -277,6 +281,13 @@ class StageCalls:
                 self._fleet.lose(call.worker.worker_id, error.message)
                 return None
         return event
+
+    async def _discard(self, call: Call) -> None:
+        """What is damaged must not be found again: encoders look only whether a bundle is there."""
+        try:
+            await asyncio.gather(*(self._exchange.delete(each.data) for each in call.conditioning))
+        except ExchangeError as error:
+            call.log.warning("damaged_bundles_left", error=str(error))
 
     def _report(self, call: Call, event: Event) -> None:
         if self._calls.get(call.task) is call:

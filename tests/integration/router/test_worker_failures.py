@@ -11,7 +11,7 @@ from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, Violation, from_status, invalid
-from triptych.exchange import Exchange
+from triptych.exchange import BundleCorrupt, Exchange
 from triptych.exchange.store import STREAMS
 from triptych.v1.job_pb2 import JOB_STATE_FAILED, STAGE_DENOISE, Job
 from triptych.v1.tensor_pb2 import DataRef
@@ -147,6 +147,15 @@ async def test_conditioning_that_is_gone_is_made_again(bench: Bench) -> None:
     assert kinds(events)[-1] == "succeeded"
     assert len(bench.encoder.calls_of(job.job_id)) == 2
     assert kinds(events).count("encoded") == 2
+
+
+async def test_conditioning_that_is_damaged_is_found_by_nobody_again(bench: Bench) -> None:
+    bench.denoiser.errors.append(BundleCorrupt(DataRef(store="conditioning"), "cut short"))
+    job = await bench.submit()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    [damaged], [again] = (call.conditioning for call in bench.denoiser.calls_of(job.job_id))
+    assert not await bench.exchange.exists(damaged.data)
+    assert await bench.exchange.exists(again.data)
 
 
 async def test_conditioning_that_a_decode_misses_is_made_again_and_the_latents_are_not(bench: Bench) -> None:
