@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 import grpc
@@ -36,7 +36,8 @@ Digests = tuple[str, ...]
 class Customer:
     """Serves its orders one after the other, from `run` until `enough` is set; what it began it sees through.
 
-    `address` may name several routers, separated by commas: each connection begins with the next of them.
+    `address` may name several routers, separated by commas: each connection begins with the next of them. An order is
+    not made until `pace_s` after the one before.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Customer:
         undisturbed: Mapping[str, Digests],
         accounts: Accounts,
         enough: asyncio.Event,
+        pace_s: float = 0.0,
     ) -> None:
         self._name = name
         self._routers = deque(address.split(","))
@@ -54,11 +56,15 @@ class Customer:
         self._undisturbed = undisturbed
         self._accounts = accounts
         self._enough = enough
+        self._pace_s = pace_s
         self._count = 0
 
     async def run(self) -> None:
         while not self._enough.is_set():
+            began = time.monotonic()
             await self.serve(next(self._orders))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._enough.wait(), max(0.0, began + self._pace_s - time.monotonic()))
 
     async def serve(self, order: Order) -> None:
         """One order, from its submission to the comparison of what came of it."""

@@ -86,7 +86,7 @@ class Trial:
         queues = {f"short-{index}": short for index in range(self._options.customers)}
         queues |= {f"long-{index}": long for index in range(self._options.long_customers)}
         return [
-            Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough)
+            Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough, self._options.pace_s)
             for name, queue in queues.items()
         ]
 

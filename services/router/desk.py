@@ -34,6 +34,7 @@ from services.router.store.room import Room
 from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange
+from triptych.tasks import end
 
 log = structlog.get_logger()
 
@@ -129,10 +130,8 @@ class Desk:
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
         self.driver.watch.close()
-        for task in (self._listening, self._saving, self._looking, self._tidying):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        running = (self._listening, self._saving, self._looking, self._tidying)
+        await end(*(task for task in running if task is not None))
         await self._estimates.save()
         await self.driver.fleet.close()
 

@@ -26,6 +26,7 @@ from triptych.catalog import Catalog
 from triptych.exchange import Exchange
 from triptych.rpc import Credentials, RpcServer, reachable_address
 from triptych.rpc.guard import Guard
+from triptych.tasks import end
 
 log = structlog.get_logger()
 
@@ -105,8 +106,7 @@ class Router:
                     async with Roll(exchange.control) as roll:
                         await self._serve(leadership, partial(term, roll))
             finally:
-                health.cancel()
-                await asyncio.wait([health])
+                await end(health)
                 await server.set_serving(False)
                 await standby.close()
                 await server.stop(_STOP_GRACE_S)
@@ -166,9 +166,7 @@ class Router:
         ending = asyncio.create_task(self._ending.wait())
         await asyncio.wait([working, ending], return_when=asyncio.FIRST_COMPLETED)
         done = working.done()
-        working.cancel()
-        ending.cancel()
-        await asyncio.wait([working, ending])
+        await end(working, ending)
         if done:
             working.result()
         return done

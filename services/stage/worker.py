@@ -35,6 +35,7 @@ from triptych.exchange import Exchange
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer, reachable_address
 from triptych.rpc.guard import Guard, PeerName, SharedToken, both, everyone, read_token
+from triptych.tasks import end
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
@@ -156,11 +157,8 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
             await host.calls.drain(host.config.drain_seconds)
     finally:
         host.thread.close()
-        beating.cancel()
-        term.cancel()
+        await end(beating, term)
         await server.stop(1.0)
-        with contextlib.suppress(asyncio.CancelledError):
-            await beating
     log.info("worker_stopped")
 
 
@@ -182,10 +180,7 @@ async def _background(host: WorkerHost) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end(*tasks)
 
 
 async def _guarded(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -13,6 +13,7 @@ from services.router.server import RouterServer
 from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
 from triptych.exchange import Exchange, ExchangeError
+from triptych.tasks import end
 
 log = structlog.get_logger()
 
@@ -57,8 +58,7 @@ class Term:
         finally:
             self._server.desk = None
             await self._leadership.resign()
-            keeping.cancel()
-            await asyncio.wait([keeping])
+            await end(keeping)
 
     def _give_up(self, why: str) -> None:
         if not self._over.is_set():
@@ -78,5 +78,4 @@ async def _either(*events: asyncio.Event) -> None:
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waiting:
-            each.cancel()
+        await end(*waiting)

@@ -13,6 +13,7 @@ import structlog
 from services.router.jobs import JobTable
 from services.router.leadership.lease import Deposed
 from triptych.exchange import Exchange, ExchangeConfig, ExchangeError
+from triptych.tasks import run_together
 from triptych.v1.job_pb2 import JobRecord
 from triptych.v1.tensor_pb2 import DataRef
 
@@ -61,11 +62,9 @@ class Retention:
     async def run(self) -> None:
         """Look again and again, until cancelled or another router leads."""
         try:
-            async with asyncio.TaskGroup() as looking:
-                for store in self._kept_s:
-                    looking.create_task(self._run(store))
-        except* Deposed as error:
-            log.info("retention_left_to_another", why=str(error.exceptions[0]))
+            await run_together(*map(self._run, self._kept_s))
+        except Deposed as error:
+            log.info("retention_left_to_another", why=str(error))
 
     async def sweep(self, store: str, now_s: float) -> None:
         """Look once, at `now_s` Unix seconds. Raises Deposed, ExchangeUnavailable."""

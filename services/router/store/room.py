@@ -14,6 +14,7 @@ from services.router.leadership.lease import Deposed
 from services.router.store.pruning import Pruning
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange, ExchangeError
+from triptych.tasks import run_together
 
 log = structlog.get_logger()
 
@@ -63,10 +64,7 @@ class Room:
 
     async def run(self) -> None:
         """Look again and again, and make room, until cancelled."""
-        async with asyncio.TaskGroup() as running:
-            running.create_task(self._look_on())
-            for stream in self._prunings:
-                running.create_task(self._keep_room(stream))
+        await run_together(self._look_on(), *map(self._keep_room, self._prunings))
 
     async def look(self) -> None:
         """Look once. What cannot be seen is as it was."""

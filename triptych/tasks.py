@@ -1,0 +1,39 @@
+"""Tasks that run until they are cancelled: side by side, and to their end."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+# How long a cancellation may take before it is repeated.
+_AGAIN_S = 0.5
+
+
+async def end(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel them, and return when all are over, whatever came of them.
+
+    Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes just as what it waits for is done
+    (bpo-42130), and a task that loops goes on: so they are cancelled until they are over.
+    """
+    cancelled = False
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        try:
+            _, pending = await asyncio.wait(pending, timeout=_AGAIN_S)
+        except asyncio.CancelledError:
+            cancelled = True
+            pending = {task for task in pending if not task.done()}
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def run_together(*works: Coroutine[Any, Any, None]) -> None:
+    """Run them side by side until one fails, whose error is raised, or all are done. None goes on after this."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        await end(*tasks)
