@@ -2,14 +2,19 @@
 
 import datetime
 import ipaddress
+import shutil
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from triptych.tls import TlsFiles
+
+# For what `triptych up --tls` makes by itself.
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the program openssl is not on this machine")
 
 
 class Authority:

@@ -9,7 +9,7 @@ import grpc
 import nats
 import pytest
 
-from tests.certificates import Authority
+from tests.certificates import Authority, needs_openssl
 from tests.integration.whole.jobs import job
 from tests.suite import RunningSuite, running_suite
 from triptych.client import Client
@@ -24,6 +24,8 @@ from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import Job, Preview, PreviewPolicy
 from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
+
+pytestmark = needs_openssl
 
 # A call of each worker that is answered at once.
 WORKER_CALLS = {

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from tests.certificates import needs_openssl
 from triptych.supervisor.certificates import PARTS, Certificates, CertificatesError
 from triptych.tls import TlsError
 
@@ -13,6 +14,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@needs_openssl
 def test_what_is_missing_is_made_and_what_is_there_stays(tmp_path: Path) -> None:
     certificates, folder = Certificates(tmp_path / "tls"), tmp_path / "tls"
     certificates.make(["suite.example", "10.0.0.7"])
@@ -27,6 +29,7 @@ def test_what_is_missing_is_made_and_what_is_there_stays(tmp_path: Path) -> None
     assert changed == {"decoder.pem", "decoder.key"}
 
 
+@needs_openssl
 def test_each_part_has_its_own_name_and_no_place_that_it_has_not(tmp_path: Path) -> None:
     Certificates(tmp_path).make(["suite.example", "10.0.0.7"])
     for part in PARTS:
@@ -43,6 +46,7 @@ def test_each_part_has_its_own_name_and_no_place_that_it_has_not(tmp_path: Path)
             assert addresses == ({"127.0.0.1", "::1"} if here else set())
 
 
+@needs_openssl
 def test_a_folder_of_ones_own_must_be_whole(tmp_path: Path) -> None:
     Certificates(tmp_path).make()
     (tmp_path / "ca.key").unlink()
@@ -52,6 +56,7 @@ def test_a_folder_of_ones_own_must_be_whole(tmp_path: Path) -> None:
         Certificates(tmp_path).make()
 
 
+@needs_openssl
 def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     Certificates(tmp_path).make()
     (tmp_path / "nats.key").write_bytes((tmp_path / "router.key").read_bytes())
