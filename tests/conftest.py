@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests use."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from hypothesis import settings
 from tests.natsd import NatsServer
 from tests.suite import RunningSuite, running_suite
 from triptych.exchange import Exchange, ExchangeConfig
+
+# Of a run in a shell's background SIGINT is ignored, and so it would be by every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure.
 settings.register_profile("triptych", deadline=None)
