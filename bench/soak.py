@@ -49,7 +49,8 @@ class Options(TrialOptions):
     every_s: float = option(5.0, "between two samples")
     long_steps: int = option(60, "of each output of a long job")
     # The same work on a busy machine as on a quiet one.
-    pace_s: float = option(2.0, "from a customer's order to its next, at least")
+    pace_s: float = option(2.0, "from a customer's short order to its next, at least")
+    long_pace_s: float = option(45.0, "from a customer's long order to its next, at least")
     settle_s: float = option(120.0, "bound of the wait at the end")
 
 

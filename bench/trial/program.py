@@ -30,7 +30,8 @@ class TrialOptions:
     customers: int = option(4, "with short orders")
     long_customers: int = option(1, "with long orders")
     long_steps: int = option(800, "of each output of a long job")
-    pace_s: float = option(0.0, "from a customer's order to its next, at least")
+    pace_s: float = option(0.0, "from a customer's short order to its next, at least")
+    long_pace_s: float = option(0.0, "from a customer's long order to its next, at least")
     settle_s: float = option(600.0, "bound of the wait at the end")
 
 

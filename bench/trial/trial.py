@@ -82,12 +82,13 @@ class Trial:
         return [entry for entry in self.accounts.entries.values() if entry.order.long and not entry.end]
 
     def _made(self) -> list[Customer]:
-        short, long = orders(self._options.seed), long_orders(self._options.long_steps)
-        queues = {f"short-{index}": short for index in range(self._options.customers)}
-        queues |= {f"long-{index}": long for index in range(self._options.long_customers)}
+        told = self._options
+        short, long = orders(told.seed), long_orders(told.long_steps)
+        queues = {f"short-{index}": (short, told.pace_s) for index in range(told.customers)}
+        queues |= {f"long-{index}": (long, told.long_pace_s) for index in range(told.long_customers)}
         return [
-            Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough, self._options.pace_s)
-            for name, queue in queues.items()
+            Customer(name, self._address, queue, self.undisturbed, self.accounts, self._enough, pace_s)
+            for name, (queue, pace_s) in queues.items()
         ]
 
     async def _job_ids(self) -> set[str]:
