@@ -79,8 +79,12 @@ class Room:
 
     async def _look_on(self) -> None:
         while True:
-            await self.look()
-            self._tell()
+            try:
+                await self.look()
+                self._tell()
+            except Exception:
+                # A store at which nobody looks is not known to be full: go on.
+                log.exception("stores_unseen")
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _tell(self) -> None:
