@@ -119,7 +119,7 @@ class Driver:
 
     def _perform(self, action: Action) -> None:
         if self.watch.watched:
-            self.watch.tell(decision(action, self._pool_of(action), time.time()))
+            self.watch.tell(decision(action, self._pool_of(action), self._wait_s(action), time.time()))
         match action:
             case (
                 AdmitJob(job_id, verdict)
@@ -148,6 +148,11 @@ class Driver:
         if job is None:
             return ""
         return job.verdict.pool if job.verdict is not None else job.job.pool
+
+    def _wait_s(self, action: Action) -> float | None:
+        """Predicted seconds until the denoise starts of a job that is let in, or changed."""
+        job = self.scheduler.job(action.job_id) if isinstance(action, AdmitJob | AmendJob) else None
+        return job.wait_s if job is not None else None
 
     def _requeue(self, action: RequeueJob) -> None:
         job = self._jobs.get(action.job_id)

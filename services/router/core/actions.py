@@ -12,8 +12,8 @@ class Verdict:
     `reason` is "" if admitted, else one of "OVERLOADED", "TOO_LONG", "DEADLINE_UNREACHABLE", "NO_WORKER", "QUEUE_FULL".
     `backlog_s` is the unrun seconds per worker that would rank ahead, `limit_s` what the pool allows this estimate,
     `retry_after_s` the predicted time until it would be admitted (0 if admitted, or where waiting is no help or its end
-    cannot be predicted). `wait_s` predicts the time until its denoise starts; `missing` are the stages that no worker
-    runs for the model, refused or waited for.
+    cannot be predicted). `wait_s` predicts the time until its denoise starts; None of an admitted job of which nobody
+    asked: `Scheduler.job` knows. `missing` are the stages that no worker runs for the model, refused or waited for.
     """
 
     admitted: bool
@@ -23,7 +23,7 @@ class Verdict:
     backlog_s: float
     limit_s: float
     retry_after_s: float
-    wait_s: float
+    wait_s: float | None
     missing: tuple[Stage, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from services.router.core.actions import Verdict
@@ -45,16 +46,20 @@ class Admission:
     def pool_named(self, name: str) -> PoolConfig | None:
         return self._named.get(name)
 
-    def judge(self, request: JobRequest, now: float, pool: PoolConfig | None = None) -> Verdict:
+    def judge(
+        self, request: JobRequest, now: float, pool: PoolConfig | None = None, *, foretell: bool = False
+    ) -> Verdict:
         """Admit the job or not, by the state as it is; to its own pool, or to the given one.
 
         In one state, for one tenant, pool, model and class: if a job is refused for its backlog, its length or its
-        deadline, so is every longer one.
+        deadline, so is every longer one. When it would start is worked out for a deadline or a refusal, or to
+        `foretell` it.
         """
         pool = pool or self.pool_of(request)
         rank = rank_of(self._config, self._book, request, now, self._fleet.live)
         key = (rank, request.job_id, 0)
         backlog = self._backlogs.ahead(pool.name, request.model, key)
+        wait = partial(self._forecast.wait_s, pool.name, request.model, key, backlog, request.seconds)
         verdict = Verdict(
             admitted=True,
             reason="",
@@ -63,16 +68,15 @@ class Admission:
             backlog_s=backlog.worst_s,
             limit_s=self._limit_s(request, pool, key),
             retry_after_s=0.0,
-            wait_s=self._forecast.wait_s(pool.name, request.model, key, backlog, request.seconds),
-            missing=tuple(
-                stage for stage in Stage if stage in request.stages and not self._reach.capable(stage, request.model)
-            ),
+            wait_s=wait() if foretell or request.deadline_s is not None else None,
+            missing=self._reach.missing(request.stages, request.model),
         )
         reason = self._refusal(request, pool, verdict, backlog, now)
         if not reason:
             return verdict
         retry_after_s = self._retry_after_s(request, reason, verdict, key)
-        return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s)
+        wait_s = wait() if verdict.wait_s is None else verdict.wait_s
+        return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s, wait_s=wait_s)
 
     def judge_amended(self, job: JobRecord, request: JobRequest, now: float) -> Verdict:
         """Admit a change of an accepted job or not: `request` is the job as it would be. The book must be without it.
@@ -92,23 +96,30 @@ class Admission:
         there are many of them.
         """
         level_s = pool.max_backlog_s * pool.headroom(request.seconds.total_s)
+        if not self._policy.sheds:
+            return level_s
         crowding = crowding_s(self._config, self._book, request, key, self._fleet.live)
         return max(0.0, level_s - _CROWDING * crowding)
 
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
         if request.seconds.total_s > pool.max_job_s:
             return "TOO_LONG"
-        since_s = now - self._config.absence_grace_s
-        if any(self._reach.left_s(stage, request.model) < since_s for stage in verdict.missing):
+        if verdict.missing and self._are_long_gone(verdict.missing, request.model, now):
             return "NO_WORKER"
         if len(self._book.jobs) >= self._config.max_queued_jobs:
             return "QUEUE_FULL"
         if self._policy.sheds and verdict.backlog_s > verdict.limit_s:
             return "OVERLOADED"
-        finish_s = now + backlog.finish_s(request.seconds, verdict.wait_s)
-        if request.deadline_s is not None and finish_s > request.deadline_s:
-            return "DEADLINE_UNREACHABLE"
+        if request.deadline_s is not None and verdict.wait_s is not None:
+            finish_s = now + backlog.finish_s(request.seconds, verdict.wait_s)
+            if finish_s > request.deadline_s:
+                return "DEADLINE_UNREACHABLE"
         return ""
+
+    def _are_long_gone(self, stages: Sequence[Stage], model: str, now: float) -> bool:
+        """Whether a stage has been without workers for so long that its jobs are not to wait for any."""
+        since_s = now - self._config.absence_grace_s
+        return any(self._reach.left_s(stage, model) < since_s for stage in stages)
 
     def _retry_after_s(self, request: JobRequest, reason: str, verdict: Verdict, key: Key) -> float:
         """Predicted seconds until the job would be admitted if nobody else came; 0 where waiting is no help."""

@@ -29,7 +29,7 @@ def crowding_s(config: SchedulerConfig, book: Book, request: JobRequest, key: Ke
     Seconds of the fleet. 0 for who is alone, or has nothing ahead; longer jobs of a tenant find no less.
     """
     tenant = book.tenants.get(request.tenant)
-    if tenant is None:
+    if tenant is None or not tenant.ledger:
         return 0.0
     others = _weights(config, book) - config.tenant_weights.get(request.tenant, 1.0)
     return others / _weight(config, request) * tenant.ledger.ahead(key)[0] / max(1, live_denoisers)

@@ -26,6 +26,7 @@ class Reach:
         self.pools = pools
         self._cohorts = cohorts
         self._capable: dict[tuple[Stage, str], Cohorts] = {}
+        self._missing: dict[tuple[frozenset[Stage], str], tuple[Stage, ...]] = {}
         self._suited: dict[tuple[Stage, str, str], Cohorts] = {}
         self._borrowable: dict[tuple[str, str], Cohorts] = {}
         self._speeds: dict[tuple[str, str], Parts] = {}
@@ -44,7 +45,14 @@ class Reach:
 
     def forget(self) -> None:
         """Work everything out anew."""
-        for answers in (self._capable, self._suited, self._borrowable, self._speeds, self._overlaps):
+        for answers in (
+            self._capable,
+            self._missing,
+            self._suited,
+            self._borrowable,
+            self._speeds,
+            self._overlaps,
+        ):
             answers.clear()
 
     def capable(self, stage: Stage, model: str) -> Cohorts:
@@ -52,6 +60,12 @@ class Reach:
         key = (stage, model)
         known = self._capable.get(key)
         return known if known is not None else _keep(self._capable, key, self._find_capable(stage, model))
+
+    def missing(self, stages: frozenset[Stage], model: str) -> tuple[Stage, ...]:
+        """Those of the stages that no worker may be given of the model, in their order."""
+        key = (stages, model)
+        known = self._missing.get(key)
+        return known if known is not None else _keep(self._missing, key, self._find_missing(stages, model))
 
     def left_s(self, stage: Stage, model: str) -> float:
         """When a worker last went, or stopped taking work, that ran this stage of the model; -inf if none is known."""
@@ -93,6 +107,9 @@ class Reach:
 
     def _find_capable(self, stage: Stage, model: str) -> Cohorts:
         return tuple(cohort for kind, cohort in self._cohorts.items() if kind.stage is stage and model in kind.models)
+
+    def _find_missing(self, stages: frozenset[Stage], model: str) -> tuple[Stage, ...]:
+        return tuple(stage for stage in Stage if stage in stages and not self.capable(stage, model))
 
     def _find_suited(self, stage: Stage, pool: str, model: str) -> Cohorts:
         capable = self.capable(stage, model)

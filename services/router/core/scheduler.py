@@ -78,8 +78,8 @@ class Scheduler:
         return actions
 
     def estimate_verdict(self, request: JobRequest, now: float) -> Verdict:
-        """What admission would say of the job; changes nothing."""
-        return self._admission.judge(request, max(self._now, now))
+        """What admission would say of the job, and when it would start; changes nothing."""
+        return self._admission.judge(request, max(self._now, now), foretell=True)
 
     def job(self, job_id: str) -> JobView | None:
         """A job that is not over, None if unknown or over."""
@@ -229,7 +229,7 @@ class Scheduler:
         pool = self._admission.pool_named(event.pool) or self._admission.pool_of(request)
         job = new_record(request, event.rank, pool, event.attempt)
         finished = frozenset(task.stage for task in event.finished if task.job_id == request.job_id)
-        outputs = frozenset(range(request.output_count))
+        outputs = request.outputs
         job.latents |= outputs if Stage.DENOISE in finished else outputs & event.latents
         decoded = frozenset(task.output_index for task in event.finished if task.stage is Stage.DECODE)
         for tries in event.tries:

@@ -21,6 +21,7 @@ def refusal(verdict: Verdict, total_s: float) -> TriptychError:
         retry_after_s = NO_WORKER_RETRY_S
     elif reason not in (Reason.OVERLOADED, Reason.QUEUE_FULL):
         retry_after_s = None
+    assert verdict.wait_s is not None, "a refusal says when the job would have started"
     metadata = {
         "pool": verdict.pool,
         "estimate_s": f"{total_s:.3f}",

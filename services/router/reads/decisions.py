@@ -28,17 +28,20 @@ def verdict_message(verdict: actions.Verdict) -> Verdict:
         pool=verdict.pool,
         backlog=duration_of(verdict.backlog_s),
         limit=duration_of(verdict.limit_s),
-        wait=duration_of(verdict.wait_s),
     )
+    if verdict.wait_s is not None:
+        made.wait.CopyFrom(duration_of(verdict.wait_s))
     if not verdict.admitted:
         made.retry_after.CopyFrom(duration_of(verdict.retry_after_s))
     return made
 
 
-def decision(action: Action, pool: str, now_s: float) -> Decision:
-    """One action as a decision; `pool` is the job's, or the one that gains a worker."""
+def decision(action: Action, pool: str, wait_s: float | None, now_s: float) -> Decision:
+    """One action as a decision; `pool` is the job's, or the one that gains a worker; `wait_s` until its denoise."""
     made = _decision(action)
     made.job_id = job_of(action)
+    if wait_s is not None:
+        made.verdict.wait.CopyFrom(duration_of(wait_s))
     made.pool = made.verdict.pool or pool
     time = Timestamp()
     time.FromNanoseconds(int(now_s * 1e9))

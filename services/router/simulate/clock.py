@@ -141,8 +141,10 @@ class VirtualClock:
                 del self._jobs[job_id]
                 if self._on_finish is not None:
                     self._on_finish(job_id)
-            case AdmitJob(job_id, verdict):
-                self.predicted_waits[job_id] = verdict.wait_s
+            case AdmitJob(job_id):
+                job = self.scheduler.job(job_id)
+                assert job is not None
+                self.predicted_waits[job_id] = job.wait_s
             case _:
                 pass
 
