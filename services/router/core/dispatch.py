@@ -1,8 +1,8 @@
 """Who runs what next: the best-ranked task that can start, on the worker that would finish it soonest."""
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from services.router.core.actions import Action, RequeueJob, StartTask, StopTask
@@ -21,6 +21,7 @@ _LOOK_AT = 8
 """Busy denoisers of a cohort at which a borrower looks."""
 
 _Pick = Callable[[JobRecord, TaskRecord], tuple[WorkerRecord, str] | None]
+_Head = tuple[Key, Lane]
 
 
 class Dispatch:
@@ -55,21 +56,27 @@ class Dispatch:
         started: list[Action] = []
         due, ready = self._due, self._book.ready
         if Stage.DECODE in due and ready[Stage.DECODE]:
-            self._fill(Stage.DECODE, self._least_loaded, started)
-        while Stage.DENOISE in due and ready[Stage.DENOISE]:
+            self._fill(Stage.DECODE, (self._least_loaded,), started)
+        while Stage.DENOISE in due and ready[Stage.DENOISE]:  # who is sent away may find another place: look again
             due.discard(Stage.DENOISE)
-            self._fill(Stage.DENOISE, self._own_idle, started)
-            if self._lending:
-                self._fill(Stage.DENOISE, self._borrowed, started)
-            if self._policy.overtakes:
-                self._fill(Stage.DENOISE, self._overtaken, started)
-                self._fill(Stage.DENOISE, self._joined, started)
-                if self._lending:  # who is sent away may find another place: look again
-                    self._fill(Stage.DENOISE, partial(self._reclaimed, started), started)
+            self._fill(Stage.DENOISE, self._ways(started), started)
         if Stage.ENCODE in due and ready[Stage.ENCODE]:
-            self._fill(Stage.ENCODE, self._least_loaded, started)
+            self._fill(Stage.ENCODE, (self._least_loaded,), started)
         self._due.clear()
         return started
+
+    def _ways(self, started: list[Action]) -> Iterator[_Pick]:
+        """How a denoiser may be found, the best way first. One that would find none as things are now is left out."""
+        if self._fleet.any_idle:
+            yield self._own_idle
+            if self._lending:
+                yield self._borrowed
+        if self._policy.overtakes:
+            yield self._overtaken
+            if self._fleet.company:
+                yield self._joined
+            if self._lending and self._fleet.any_lent:
+                yield partial(self._reclaimed, started)
 
     def begin(self, job: JobRecord, record: TaskRecord, worker: WorkerRecord, why: str) -> StartTask:
         """Give a ready task to a worker."""
@@ -105,7 +112,7 @@ class Dispatch:
         """A denoise is about to start: the outputs that it need not make, and whether the worker is lent to it."""
         finished = job.covered
         job.attempt += 1
-        job.targets = frozenset(range(job.request.output_count)) - finished
+        job.targets = job.request.outputs - finished
         job.denoise.share = len(job.targets) / job.request.output_count
         return finished, self._lent_to(job, worker)
 
@@ -124,34 +131,46 @@ class Dispatch:
     def _lent(self, job: JobRecord) -> Sequence[Cohort]:
         return self._reach.borrowable(job.pool, job.request.model)
 
-    def _fill(self, stage: Stage, pick: _Pick, started: list[Action]) -> None:
-        """Start tasks of a stage in the order of ranks until no lane's first task finds a worker."""
-        heads = [(lane.startable[stage].first, lane) for lane in self._book.lanes.values() if lane.startable[stage]]
-        if not heads:
-            return
-        self._reserved.clear()
-        heapify(heads)
-        while heads:
-            key, lane = heappop(heads)
+    def _fill(self, stage: Stage, ways: Iterable[_Pick], started: list[Action]) -> None:
+        """Start tasks of a stage, in one way after the other, until no lane's first task finds a worker."""
+        heads: list[_Head] | None = None
+        for pick in ways:
+            before = len(started)
+            heads = self._heads(stage) if heads is None else heads
+            self._start_heads(heads, stage, pick, started)
+            if len(started) > before:
+                heads = None
+
+    def _heads(self, stage: Stage) -> list[_Head]:
+        """The first task of the stage of each lane that has any, in the order of ranks."""
+        queues = [(lane.startable[stage], lane) for lane in self._book.lanes.values()]
+        return sorted([(queue.first, lane) for queue, lane in queues if queue])
+
+    def _start_heads(self, heads: list[_Head], stage: Stage, pick: _Pick, started: list[Action]) -> None:
+        """Start what finds a worker; the next of its lane comes in its stead."""
+        jobs, reserved = self._book.jobs, self._reserved
+        reserved.clear()
+        for place, (key, lane) in enumerate(heads, 1):
             if not self._may_start(lane, stage):
                 continue
-            job = self._book.jobs[key[1]]
+            job = jobs[key[1]]
             record = _task(job, stage, key[2])
             found = pick(job, record)
             if found is not None:
                 started.append(self.begin(job, record, *found))
                 if lane.startable[stage]:
-                    heappush(heads, (lane.startable[stage].first, lane))
+                    insort(heads, (lane.startable[stage].first, lane), lo=place)
             elif record.suspect:  # it needs a worker to itself: let one run empty
-                self._reserved.update(self._reach.suited(stage, job.pool, job.request.model))
+                reserved.update(self._reach.suited(stage, job.pool, job.request.model))
 
     def _may_start(self, lane: Lane, stage: Stage) -> bool:
         """Whether the lane's first task of the stage is allowed to start."""
         if stage is Stage.ENCODE:
             first = lane.startable[stage].first
             # One that is encoded again may be denoised already: it waits for no denoiser.
-            ahead = lane.queued.position(first) if self._book.jobs[first[1]].queued else 0
-            return ahead < self._ahead_jobs
+            if lane.queued.is_among_first(self._ahead_jobs, first):
+                return True
+            return self._ahead_jobs > 0 and not self._book.jobs[first[1]].queued
         return stage is Stage.DECODE or not (lane.key.is_long and self._long_are_enough(lane))
 
     def _long_are_enough(self, lane: Lane) -> bool:

@@ -131,7 +131,12 @@ class Fleet:
     @property
     def any_idle(self) -> bool:
         """Whether a denoiser that takes work has nothing to do."""
-        return any(cohort.idle for cohort in self._cohorts.values() if cohort.kind.stage is Stage.DENOISE)
+        return any(cohort.idle and cohort.kind.stage is Stage.DENOISE for cohort in self._cohorts.values())
+
+    @property
+    def any_lent(self) -> bool:
+        """Whether another pool's job runs on a denoiser."""
+        return any(cohort.lending for cohort in self._cohorts.values())
 
     def _moved(self, worker: WorkerRecord) -> None:
         if worker.cohort is not None:

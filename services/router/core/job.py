@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from math import inf
 
 
@@ -60,6 +61,16 @@ class JobRequest:
             raise ValueError(f"output_count of {self.job_id} is {self.output_count}")
         if Stage.DENOISE not in self.stages:
             raise ValueError(f"{self.job_id} has no denoise")
+
+    @property
+    def outputs(self) -> frozenset[int]:
+        """The indices of its outputs."""
+        return _first(self.output_count)
+
+
+@lru_cache(maxsize=64)
+def _first(count: int) -> frozenset[int]:
+    return frozenset(range(count))
 
 
 @dataclass(frozen=True, slots=True)

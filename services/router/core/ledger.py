@@ -148,8 +148,8 @@ class Ledger:
         totals = self._sums[0]
         first = bisect_left(self._lasts, (start_s, "", 0))
         place_s = base_s + slope * sum(totals[:first])
-        for index in range(first, len(totals)):
-            if self._lasts[index][0] > max(start_s, place_s) + _SAME_PLACE_S:
+        for index, (last_s, _, _) in enumerate(self._lasts[first:], first):
+            if last_s > place_s + _SAME_PLACE_S and last_s > start_s + _SAME_PLACE_S:
                 bucket = self._buckets[index]
                 if bucket.greatest_lead(slope) > place_s + _SAME_PLACE_S:
                     for rank, ahead_s in bucket.steps():

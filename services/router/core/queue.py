@@ -58,6 +58,12 @@ class RankQueue:
         else:
             del self._buckets[index], self._lasts[index]
 
+    def is_among_first(self, count: int, key: Key) -> bool:
+        """Whether fewer keys than `count` are before this one."""
+        if self._buckets and 0 < count <= len(self._buckets[0]):
+            return key <= self._buckets[0][count - 1]
+        return self.position(key) < count
+
     def position(self, key: Key) -> int:
         """How many keys are before this one."""
         index = bisect_left(self._lasts, key)

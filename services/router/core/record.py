@@ -50,7 +50,7 @@ class JobRecord:
     def unrun(self) -> Seconds:
         """Estimated seconds still to run, by stage."""
         decodes = self.decodes
-        decode_s = decodes[0].unrun_s if len(decodes) == 1 else sum(decode.unrun_s for decode in decodes)
+        decode_s = decodes[0].unrun_s if len(decodes) == 1 else sum([decode.unrun_s for decode in decodes])
         return (self.encode.unrun_s, self.denoise.unrun_s, decode_s)
 
     @property
