@@ -41,7 +41,7 @@ from triptych.v1.job_pb2 import JobCancelled, JobEvent, JobFailed, JobRequeued, 
 log = structlog.get_logger()
 
 # Tried again, these mean more to a client than that it was in vain.
-_ENDS_AS_IT_IS = frozenset({Reason.OUT_OF_MEMORY, Reason.STORE_FULL})
+_ENDS_AS_IT_IS = frozenset({Reason.OUT_OF_MEMORY})
 
 
 class Driver:

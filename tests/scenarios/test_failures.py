@@ -84,6 +84,18 @@ def test_a_worker_that_hands_back_costs_no_attempt_and_no_pause_at_first() -> No
     assert actions[-1].reason == "TOO_MANY_ATTEMPTS"  # type: ignore[union-attr]
 
 
+def test_what_finds_a_store_full_is_tried_until_there_is_room() -> None:
+    story = denoising("a")
+    full = TaskFailed(denoise("a"), "STORE_FULL", "", retryable=True, counts=False, awaits_room=True)
+    for turn in range(1, 2 * CONFIG.max_setbacks):
+        story.at(100.0 * turn, full, RequeueJob("a", turn, "STORE_FULL"))
+        story.at(100.0 * turn + CONFIG.max_backoff_s, Ticked(), start(denoise("a"), "n"))
+    # Nothing of that is held against it.
+    back = TaskFailed(denoise("a"), "DRAINING", "", retryable=True, counts=False)
+    story.at(99_000.0, back, RequeueJob("a", turn + 1, "DRAINING"), start(denoise("a"), "n"))
+    assert story.scheduler.tries("a")[0].setbacks == 1
+
+
 def test_what_a_lost_worker_ran_runs_elsewhere() -> None:
     story = denoising("a")
     story.at(1.0, WorkerSeen(worker("n2", Stage.DENOISE)))

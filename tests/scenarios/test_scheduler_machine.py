@@ -173,11 +173,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.driver.send(TaskFinished(tasks[0], 1.0))
 
     @precondition(lambda self: self.driver.calls)
-    @rule(data=st.data(), retryable=st.sampled_from([True, True, False]), counts=st.booleans())
-    def fail(self, data: st.DataObject, retryable: bool, counts: bool) -> None:
+    @rule(
+        data=st.data(),
+        retryable=st.sampled_from([True, True, False]),
+        counts=st.booleans(),
+        awaits_room=st.sampled_from([False, False, True]),
+    )
+    def fail(self, data: st.DataObject, retryable: bool, counts: bool, awaits_room: bool) -> None:
         task = self.pick(data, self.driver.running())
         self.driver.end_call(task)
-        self.driver.send(TaskFailed(task, "STAGE_FAILED", "it broke", retryable, counts))
+        self.driver.send(TaskFailed(task, "STAGE_FAILED", "it broke", retryable, counts, awaits_room))
 
     @precondition(lambda self: self.driver.calls)
     @rule(data=st.data(), stage=st.sampled_from([Stage.DECODE, Stage.DENOISE]), latents=st.booleans())

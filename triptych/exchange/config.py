@@ -16,6 +16,9 @@ MAX_WINDOW_BYTES = 48 * MIB
 # The repository's server configuration takes messages of 8 MiB; leave room for headers.
 MAX_CHUNK_BYTES = 7 * MIB
 
+# The part of a store that its messages' payloads may take; what stands around each takes the rest.
+_FITS = 0.98
+
 
 @dataclass(frozen=True)
 class ExchangeConfig:
@@ -102,6 +105,11 @@ class ExchangeConfig:
         """The URL for people to read: without a user and a password."""
         parts = [urlsplit(server if "://" in server else f"nats://{server}") for server in self.servers]
         return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)
+
+    def most_bytes(self, store: str) -> int:
+        """How large a bundle of the store may be: one beyond the whole store would wait for room for ever."""
+        of_store: int = getattr(self, f"{store}_max_bytes")
+        return min(self.max_bundle_bytes, int(_FITS * of_store))
 
     def _check_sizes(self) -> None:
         if self.chunk_bytes > MAX_CHUNK_BYTES:

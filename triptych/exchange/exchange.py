@@ -15,6 +15,7 @@ import structlog
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
+from triptych.errors import Reason
 from triptych.exchange.bundle import Bundle, Entry
 from triptych.exchange.codec import Encoded, decode, encode
 from triptych.exchange.config import ExchangeConfig
@@ -117,8 +118,10 @@ class Exchange:
         """
         place = Store(store)
         encoded = encode(bundle)
-        if encoded.byte_size > self._config.max_bundle_bytes:
-            raise BundleInvalid(f"{encoded.byte_size} bytes; at most {self._config.max_bundle_bytes}")
+        most = self._config.most_bytes(store)
+        if encoded.byte_size > most:
+            why = f"{encoded.byte_size} bytes; at most {most} by max_bundle_bytes and {store}_max_bytes"
+            raise BundleInvalid(why, Reason.STAGE_FAILED)
         ref = DataRef(store=store, bundle_id=secrets.token_hex(16), byte_size=encoded.byte_size)
         try:
             ref.digest = await self._write(place, ref.bundle_id, encoded)

@@ -112,7 +112,8 @@ class TaskFailed:
     """The task ended without a result.
 
     `retryable`: another try may succeed (a worker died, was full, or drained). `counts`: the try is held against the
-    job. `blame` says why, in words for a person.
+    job. `blame` says why, in words for a person. `awaits_room`: a store was full; the task is put back as often as it
+    takes, for no accepted job is lost to that.
     """
 
     task: Task
@@ -120,6 +121,7 @@ class TaskFailed:
     blame: str
     retryable: bool
     counts: bool
+    awaits_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,18 @@ class Progress:
                 self._fleet.acquit(record)
 
     def fail(self, job: JobRecord, record: TaskRecord, event: TaskFailed, now: float) -> list[Action]:
-        """The task ended without a result: it is tried again, at once or after a while, unless in vain."""
+        """The task ended without a result: it is tried again, at once or after a while, unless in vain.
+
+        Where a store was full it is tried until there is room: what was accepted is not lost to that.
+        """
         self._fleet.take(record)
         if record.task.stage is Stage.DENOISE and job.all_covered:
             return self._leave_denoise(job, event.reason)
         if not event.retryable:
             return self.end(job, "failed", event.reason, event.blame)
+        if event.awaits_room:
+            record.waits += 1
+            return self._again(job, record, event.reason, now, self._config.backoff(record.waits))
         record.failures += event.counts
         record.setbacks += not event.counts
         if record.failures >= self._config.max_attempts or record.setbacks > self._config.max_setbacks:

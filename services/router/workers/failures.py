@@ -25,8 +25,8 @@ _DAMAGED = {"conditioning": Stage.ENCODE, "latents": Stage.DENOISE}
 # sees in the router's log, and which may be mended any moment.
 _UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 _UNREACHABLE = frozenset({Reason.UNREACHABLE, Reason.CANCELLED})
-# Another try may pass, and this one was not the job's fault. A store that is full gets room.
-_NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE, Reason.STORE_FULL})
+# Another try may pass, and this one was not the job's fault.
+_NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE})
 # Another try, on another worker say, may pass; not for ever.
 _WORTH_A_TRY = frozenset({Reason.OUT_OF_MEMORY, Reason.INTERNAL})
 
@@ -55,6 +55,8 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
         return failed(retryable=True, counts=True), Blow.NONE
     if reason in _UNREACHABLE:
         return failed(retryable=True, counts=begun), Blow.UNREACHABLE
+    if reason is Reason.STORE_FULL:
+        return TaskFailed(task, reason.name, error.message, retryable=True, counts=False, awaits_room=True), Blow.NONE
     if reason in _NO_FAULT:
         return failed(retryable=True, counts=False), Blow.NONE
     # A decode that fails has hours of sampling behind it.

@@ -41,8 +41,9 @@ async def test_a_full_store_refuses_small_bundles_too(narrow: Exchange) -> None:
 
 
 async def test_a_full_store_does_not_touch_another(narrow: Exchange) -> None:
+    await narrow.put("latents", bundle_of(4 * MIB))
     with pytest.raises(StoreFull):
-        await narrow.put("latents", bundle_of(8 * MIB))
+        await narrow.put("latents", bundle_of(4 * MIB))
     await narrow.put("outputs", bundle_of(8 * MIB))
 
 
@@ -50,6 +51,11 @@ async def test_a_bundle_over_the_limit_is_refused_before_it_is_sent(nats_server:
     async with Exchange(ExchangeConfig(url=nats_server.url, max_bundle_bytes=MIB)) as exchange:
         with pytest.raises(BundleInvalid, match="at most"):
             await exchange.put("outputs", bundle_of(MIB + 1))
+
+
+async def test_a_bundle_that_the_empty_store_could_not_hold_is_refused(narrow: Exchange) -> None:
+    with pytest.raises(BundleInvalid, match="latents_max_bytes"):
+        await narrow.put("latents", bundle_of(6 * MIB))
 
 
 async def test_a_cancelled_put_leaves_nothing(nats_server: NatsServer) -> None:

@@ -123,7 +123,6 @@ DENOISE, DECODE, ENCODE = Task("j", Stage.DENOISE), Task("j", Stage.DECODE), Tas
         (DENOISE, False, Reason.NO_SLOT, True, False, Blow.NONE),
         (ENCODE, False, Reason.EXCHANGE_UNAVAILABLE, True, False, Blow.NONE),
         (DENOISE, True, Reason.OUT_OF_MEMORY, True, True, Blow.NONE),
-        (DENOISE, True, Reason.STORE_FULL, True, False, Blow.NONE),
         (ENCODE, True, Reason.CONDITIONING_GONE, True, False, Blow.NONE),
         (DENOISE, True, Reason.STAGE_FAILED, False, True, Blow.NONE),
         (DECODE, True, Reason.STAGE_FAILED, True, True, Blow.NONE),
@@ -138,6 +137,12 @@ def test_what_a_failed_call_means(
     event_, found = judge(task, begun, grpc.StatusCode.UNKNOWN, TriptychError(reason, "why"))
     assert event_ == TaskFailed(task, reason.name, "why", retryable, counts)
     assert found is blow
+
+
+def test_a_full_store_is_waited_for() -> None:
+    event_, blow = judge(DECODE, True, grpc.StatusCode.RESOURCE_EXHAUSTED, TriptychError(Reason.STORE_FULL, "why"))
+    assert event_ == TaskFailed(DECODE, "STORE_FULL", "why", retryable=True, counts=False, awaits_room=True)
+    assert blow is Blow.NONE
 
 
 @pytest.mark.parametrize(
