@@ -15,12 +15,15 @@ from triptych.tls import ServerCertificates, TlsFiles
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
+IDLE_S = 300.0
+
 
 class RpcServer:
     """One listening server. `address` is valid after `start`.
 
     `services` are the full names that health and reflection speak for ("triptych.v1.RouterService"). It starts out
-    NOT_SERVING: `set_serving(True)` when ready. The guard is asked of every call of these services. With `tls` files
+    NOT_SERVING: `set_serving(True)` when ready. A connection without a call is closed after `idle_s`; its client
+    connects anew for the next call. The guard is asked of every call of these services. With `tls` files
     everything is encrypted; if they name a `ca`, who calls must show a certificate of it.
     """
 
@@ -30,6 +33,7 @@ class RpcServer:
         services: Sequence[str],
         max_concurrent_calls: int = 4096,
         *,
+        idle_s: float = IDLE_S,
         guard: Guard = everyone,
         tls: TlsFiles | None = None,
     ) -> None:
@@ -39,6 +43,7 @@ class RpcServer:
         self._guard = guard
         self._tls = tls if tls is not None and tls.wanted else None
         self._max_concurrent_calls = max_concurrent_calls
+        self._idle_s = idle_s
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
 
@@ -48,6 +53,7 @@ class RpcServer:
             interceptors=[ErrorTranslation(self._guard)],
             options=[
                 *KEEPALIVE_OPTIONS,
+                ("grpc.max_connection_idle_ms", round(self._idle_s * 1000)),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
                 ("grpc.max_metadata_size", METADATA_BYTES),

@@ -136,6 +136,18 @@ async def test_pings_are_bounded(channel: grpc.aio.Channel, address: str) -> Non
     assert await answer(channel, "SubmitJob", b"") == b""
 
 
+async def test_a_connection_without_calls_is_closed() -> None:
+    server = RpcServer("127.0.0.1:0", [SERVICE], idle_s=0.2)
+    await server.start(lambda server: add_RouterServiceServicer_to_server(Answering(), server))
+    async with open_channel(server.address) as channel:
+        for _ in range(2):  # for the next call there is a new one
+            assert await answer(channel, "SubmitJob", b"") == b""
+            async with asyncio.timeout(10):
+                while (state := channel.get_state()) is not grpc.ChannelConnectivity.IDLE:
+                    await channel.wait_for_state_change(state)
+    await server.stop(0)
+
+
 async def test_calls_at_once_are_bounded() -> None:
     server = RpcServer("127.0.0.1:0", [SERVICE], 1)
     await server.start(lambda server: add_RouterServiceServicer_to_server(Answering(), server))
