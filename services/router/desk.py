@@ -1,7 +1,6 @@
 """All that answers clients, wired together once the router is in charge."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Self
 
 import structlog
@@ -15,7 +14,7 @@ from services.router.intake.appraiser import Appraiser
 from services.router.intake.attendance import Attendance
 from services.router.intake.intake import Intake
 from services.router.jobs import JobTable, LiveJob
-from services.router.leadership.lease import Leadership
+from services.router.leadership.mandate import Mandate
 from services.router.pricing import Pricing
 from services.router.reads.downloads import Downloads
 from services.router.reads.listing import Listing
@@ -52,65 +51,53 @@ class Desk:
         config: RouterConfig,
         catalog: Catalog,
         exchange: Exchange,
-        leadership: Leadership,
-        give_up: Callable[[str], None],
+        mandate: Mandate,
         quotas: Quotas,
         roll: Roll,
     ) -> None:
-        self.epoch = epoch = leadership.epoch
-        self._roll = roll
-        self._give_up = give_up
+        self.epoch = mandate.epoch
         self.catalog = catalog
-        self._exchange = exchange
         self._config = config
+        self._exchange = exchange
+        self._mandate = mandate
+        self._roll = roll
+        self._running: list[asyncio.Task[None]] = []
         events, records = EventStore(exchange), JobStore(exchange)
-        self.pricing = pricing = Pricing(catalog)
-        self._estimates = Estimates(exchange, pricing, epoch)
-        self.jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
-        self._retention = retention = Retention(exchange, config.exchange, self.jobs, leadership.confirm)
-        kept_s = max(config.exchange.latents_ttl_s, config.exchange.outputs_ttl_s)
-        prunings: dict[str, Pruning] = {
-            "EVENTS": LogPruning(events, self.jobs, leadership.confirm),
-            "CONDITIONING": BundlePruning(retention, "conditioning"),
-            "LATENTS": BundlePruning(retention, "latents"),
-            "KV_jobs": RecordPruning(records, self.jobs, kept_s, leadership.confirm),
-        }
-        self._room = Room(
-            exchange,
-            config.store_high_water,
-            prunings,
-            bound_encodes=lambda ahead_jobs: self.driver.handle(EncodesBounded(ahead_jobs)),
-        )
-        self._recorders = Recorders(
-            events, records, epoch, leadership.confirm, self._end, give_up, scarce=lambda: self._room.scarce
-        )
-        self.driver = Driver(config, epoch, pricing, self.jobs, self._recorders, leadership.confirm, give_up, exchange)
-        self.attendance = Attendance(config.disconnect_grace_s, self.driver.cancel)
-        self._restore = Restore(
-            exchange, events, records, self.jobs, self._recorders, self.driver, self.attendance, retention
-        )
+        self.pricing = Pricing(catalog)
+        self._estimates = Estimates(exchange, self.pricing, mandate.epoch)
+        self.jobs = jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
+        self._retention = retention = Retention(exchange, config.exchange, jobs, mandate.confirm)
+        self._room = Room(exchange, config.store_high_water, self._prunings(events, records), self._bound_encodes)
+        self._recorders = recorders = Recorders(events, records, mandate, self._end, lambda: self._room.scarce)
+        self.driver = driver = Driver(config, mandate, self.pricing, jobs, recorders, exchange)
+        self.attendance = Attendance(config.disconnect_grace_s, driver.cancel)
+        self._restore = Restore(exchange, events, records, jobs, recorders, driver, self.attendance, retention)
         self.intake = Intake(
             config,
-            Appraiser(catalog, pricing, self.driver.fleet),
-            self.driver,
-            self.jobs,
-            self._recorders,
+            Appraiser(catalog, self.pricing, driver.fleet),
+            driver,
+            jobs,
+            recorders,
             records,
             quotas,
             self.attendance,
             self._restore,
             self._room,
         )
-        self.amend = Amend(
-            catalog, exchange, self.driver, self.intake, self.jobs, self._recorders, records, quotas, retention
-        )
-        self.watch = Watch(self.jobs, events, records, PreviewFeed(exchange.control))
-        self.listing = Listing(self.jobs, records, config.page_size, config.max_page_size)
+        self.amend = Amend(catalog, exchange, driver, self.intake, jobs, recorders, records, quotas, retention)
+        self.watch = Watch(jobs, events, records, PreviewFeed(exchange.control))
+        self.listing = Listing(jobs, records, config.page_size, config.max_page_size)
         self.downloads = Downloads(exchange, config.max_downloads, config.download_stall_s)
-        self._listening: asyncio.Task[None] | None = None
-        self._saving: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
+
+    def _prunings(self, events: EventStore, records: JobStore) -> dict[str, Pruning]:
+        """What makes room, by the stream that gets full."""
+        confirm, ttls = self._mandate.confirm, self._config.exchange
+        return {
+            "EVENTS": LogPruning(events, self.jobs, confirm),
+            "CONDITIONING": BundlePruning(self._retention, "conditioning"),
+            "LATENTS": BundlePruning(self._retention, "latents"),
+            "KV_jobs": RecordPruning(records, self.jobs, max(ttls.latents_ttl_s, ttls.outputs_ttl_s), confirm),
+        }
 
     async def __aenter__(self) -> Self:
         await self._estimates.restore()
@@ -118,10 +105,8 @@ class Desk:
         for subject, beat in self._roll.fresh(self._config.worker_timeout_s):
             self.driver.fleet.hear(subject, beat)
         await self._room.look()
-        self._saving = asyncio.create_task(self._estimates.run())
-        self._looking = asyncio.create_task(self._room.run())
-        self._tidying = asyncio.create_task(self._retention.run())
-        self._listening = asyncio.create_task(self._listen())
+        works = (self._estimates.run(), self._room.run(), self._retention.run(), self._listen())
+        self._running = [asyncio.create_task(work) for work in works]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -130,8 +115,7 @@ class Desk:
         await self._recorders.close(_FLUSH_S)
         self.watch.close()
         self.driver.watch.close()
-        running = (self._listening, self._saving, self._looking, self._tidying)
-        await end(*(task for task in running if task is not None))
+        await end(*self._running)
         await self._estimates.save()
         await self.driver.fleet.close()
 
@@ -140,12 +124,15 @@ class Desk:
         self.driver.cancel(job.job_id)
         self.jobs.end(job)
 
+    def _bound_encodes(self, ahead_jobs: int | None) -> None:
+        self.driver.handle(EncodesBounded(ahead_jobs))
+
     async def _listen(self) -> None:
         try:
             await self.driver.fleet.run(self._exchange.control)
         except Exception:
             log.exception("fleet_unheard")
-            self._give_up("heartbeats can no longer be heard")
+            self._mandate.give_up("heartbeats can no longer be heard")
 
     async def drain(self) -> None:
         """Take nothing new; let what runs go on for `drain_seconds`."""

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -25,6 +24,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, TaskSaved, Ticked
 from services.router.core.scheduler import Scheduler
 from services.router.jobs import JobTable, LiveJob
+from services.router.leadership.mandate import Mandate
 from services.router.pricing import Pricing
 from services.router.reads.decisions import decision, job_of
 from services.router.reads.fleet_watch import FleetWatch
@@ -53,12 +53,10 @@ class Driver:
     def __init__(
         self,
         config: RouterConfig,
-        epoch: int,
+        mandate: Mandate,
         pricing: Pricing,
         jobs: JobTable,
         recorders: Recorders,
-        confirm: Callable[[], Awaitable[None]],
-        give_up: Callable[[str], None],
         exchange: Exchange,
     ) -> None:
         self.draining = False
@@ -71,7 +69,7 @@ class Driver:
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
         )
-        self.calls = StageCalls(config, epoch, self.fleet, pricing, recorders, self.handle, confirm, give_up, exchange)
+        self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
         self.watch = FleetWatch()
         self._jobs = jobs
         self._recorders = recorders

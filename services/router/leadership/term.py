@@ -9,6 +9,7 @@ from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
 from services.router.desk import Desk
 from services.router.leadership.lease import Leadership
+from services.router.leadership.mandate import Mandate
 from services.router.server import RouterServer
 from services.router.workers.roll import Roll
 from triptych.catalog import Catalog
@@ -36,7 +37,8 @@ class Term:
         self._server = server
         self._on_ready = on_ready
         self._over = asyncio.Event()
-        self._desk = Desk(config, catalog, exchange, leadership, self._give_up, quotas, roll)
+        mandate = Mandate(leadership.epoch, leadership.confirm, self._give_up)
+        self._desk = Desk(config, catalog, exchange, mandate, quotas, roll)
 
     async def run(self, ending: asyncio.Event) -> None:
         """Lead for as long as possible, or until asked to end: then hand over, so that another router leads at once."""

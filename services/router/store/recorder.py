@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed
+from services.router.leadership.mandate import Mandate
 from services.router.store.compare_and_set import Conflict
 from services.router.store.event_log import EventStore, StoredEvent
 from services.router.store.records import JobStore
@@ -28,9 +29,9 @@ _FULL_RETRY_S = (0.5, 2.0, 10.0)
 class Recorder:
     """One job's writer. What cannot be written now is tried again, until it can or another router has written.
 
-    `on_over` is called when the job's end is recorded, `give_up` when another router leads. `confirm` is asked before
-    each write, and before a job counts as accepted, whether none does: it raises Deposed. While room is `scarce`, of
-    progress no more than the last step of a stage is written: the room is for what becomes of jobs.
+    `on_over` is called when the job's end is recorded. The mandate is confirmed before each write, and before a job
+    counts as accepted; it is given up when another router leads. While room is `scarce`, of progress no more than the
+    last step of a stage is written: the room is for what becomes of jobs.
     """
 
     def __init__(
@@ -38,20 +39,16 @@ class Recorder:
         job: LiveJob,
         events: EventStore,
         records: JobStore,
-        epoch: int,
-        confirm: Callable[[], Awaitable[None]],
+        mandate: Mandate,
         on_over: Callable[[LiveJob], None],
-        give_up: Callable[[str], None],
-        scarce: Callable[[], bool] = lambda: False,
+        scarce: Callable[[], bool],
     ) -> None:
-        self._scarce = scarce
         self._job = job
         self._events = events
         self._records = records
-        self._epoch = epoch
-        self._confirm = confirm
+        self._mandate = mandate
         self._on_over = on_over
-        self._give_up = give_up
+        self._scarce = scarce
         self._queue: deque[JobEvent] = deque()
         self._throttle = ProgressThrottle(_PROGRESS_INTERVAL_S)
         self._accepted: asyncio.Future[None] | None = None
@@ -123,7 +120,7 @@ class Recorder:
     def _stamped(self, event: JobEvent) -> JobEvent:
         """With all but its sequence, which it gets when it is written."""
         event.job_id = self._job.job_id
-        event.epoch = self._epoch
+        event.epoch = self._mandate.epoch
         event.attempt = event.attempt or self._job.job.attempt
         now = Timestamp()
         now.GetCurrentTime()
@@ -156,7 +153,7 @@ class Recorder:
             self._on_over(self._job)
 
     async def _step(self) -> None:
-        await self._confirm()
+        await self._mandate.confirm()
         if not self._opened:
             await self._open()
         elif self._queue:
@@ -184,7 +181,7 @@ class Recorder:
             if isinstance(error, BaseException):
                 raise error
         # Whoever leads after this finds the job in the store; whoever leads already may have looked before.
-        await self._confirm()
+        await self._mandate.confirm()
         self._queue.popleft()
         self._opened = True
         if self._accepted is not None and not self._accepted.done():
@@ -194,7 +191,7 @@ class Recorder:
         """Whether to try again."""
         if isinstance(error, Deposed):
             self._closed = True
-            self._give_up(str(error))
+            self._mandate.give_up(str(error))
             error = ExchangeUnavailable("another router leads; try again")
             if self._accepted is not None and not self._accepted.done():
                 self._accepted.set_exception(error)
@@ -203,7 +200,7 @@ class Recorder:
             self._accepted.set_exception(error)
         if isinstance(error, Conflict):
             if self._opened:
-                self._give_up(f"another router has written {error}")
+                self._mandate.give_up(f"another router has written {error}")
             else:
                 await self._withdraw()
             return False
@@ -248,7 +245,7 @@ class Recorder:
         if last is None:
             # The log's older part has expired: begin again where it would go on.
             return await self._events.append(event, 0)
-        if last.event.epoch < self._epoch and last.revision > self._job.log_revision:
+        if last.event.epoch < self._mandate.epoch and last.revision > self._job.log_revision:
             return 0
         if last.event != event:
             raise Conflict(f"the log of job {event.job_id}")
@@ -257,7 +254,7 @@ class Recorder:
     async def _adopt(self) -> None:
         """Take up what a former leader had on its way when this one began. Nothing follows if that was the end."""
         async for stored in self._events.read(self._job.job_id, self._job.log_revision):
-            if stored.event.epoch >= self._epoch:
+            if stored.event.epoch >= self._mandate.epoch:
                 raise Conflict(f"the log of job {self._job.job_id}")
             log.info("event_adopted", job_id=self._job.job_id, sequence=stored.event.sequence)
             self._job.log(stored)
@@ -267,12 +264,12 @@ class Recorder:
 
     async def _write_record(self) -> None:
         record = self._job.record
-        record.epoch = self._epoch
+        record.epoch = self._mandate.epoch
         try:
             self._job.revision = await self._records.write(record, self._job.revision)
         except Conflict:
             stored = await self._records.read(self._job.tenant, self._job.job_id)
-            if stored is not None and stored.record.epoch > self._epoch:
+            if stored is not None and stored.record.epoch > self._mandate.epoch:
                 raise
             self._job.revision = await self._records.write(record, stored.revision if stored else 0)
 

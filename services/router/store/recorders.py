@@ -1,9 +1,10 @@
 """The recorders of all jobs in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from services.router.jobs import LiveJob
+from services.router.leadership.mandate import Mandate
 from services.router.store.event_log import EventStore
 from services.router.store.recorder import Recorder
 from services.router.store.records import JobStore
@@ -16,35 +17,23 @@ class Recorders:
         self,
         events: EventStore,
         records: JobStore,
-        epoch: int,
-        confirm: Callable[[], Awaitable[None]],
+        mandate: Mandate,
         on_over: Callable[[LiveJob], None],
-        give_up: Callable[[str], None],
-        scarce: Callable[[], bool] = lambda: False,
+        scarce: Callable[[], bool],
     ) -> None:
-        self._scarce = scarce
         self._events = events
         self._records = records
-        self._epoch = epoch
-        self._confirm = confirm
+        self._mandate = mandate
         self._on_over = on_over
-        self._give_up = give_up
+        self._scarce = scarce
         self._recorders: dict[str, Recorder] = {}
 
     def of(self, job: LiveJob) -> Recorder:
         """The job's only writer."""
         recorder = self._recorders.get(job.job_id)
         if recorder is None:
-            recorder = self._recorders[job.job_id] = Recorder(
-                job,
-                self._events,
-                self._records,
-                self._epoch,
-                self._confirm,
-                self._over,
-                self._give_up,
-                self._scarce,
-            )
+            recorder = Recorder(job, self._events, self._records, self._mandate, self._over, self._scarce)
+            self._recorders[job.job_id] = recorder
         return recorder
 
     def drop(self, job: LiveJob) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -22,6 +22,7 @@ from services.router.core.events import (
 from services.router.core.job import Stage, Task
 from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed
+from services.router.leadership.mandate import Mandate
 from services.router.pricing import Pricing
 from services.router.store.recorders import Recorders
 from services.router.workers.call import Call
@@ -53,24 +54,20 @@ class StageCalls:
     def __init__(
         self,
         config: RouterConfig,
-        epoch: int,
+        mandate: Mandate,
         fleet: Fleet,
         pricing: Pricing,
         recorders: Recorders,
         report: Callable[[Event], None],
-        confirm: Callable[[], Awaitable[None]],
-        give_up: Callable[[str], None],
         exchange: Exchange,
     ) -> None:
-        self._exchange = exchange
-        self._confirm = confirm
         self._config = config
-        self._epoch = epoch
+        self._mandate = mandate
         self._fleet = fleet
         self._pricing = pricing
         self._recorders = recorders
         self._report_event = report
-        self._give_up = give_up
+        self._exchange = exchange
         self._calls: dict[Task, Call] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -108,7 +105,7 @@ class StageCalls:
         for delay_s in (*_AMEND_RETRY_S, 0.0):
             if call is None or self._calls.get(task) is not call:
                 return None
-            stage_call = call.message(self._epoch)
+            stage_call = call.message(self._mandate.epoch)
             stage_call.rank = rank
             request = AmendDenoiseRequest(call=stage_call, amendment=amendment)
             try:
@@ -131,7 +128,7 @@ class StageCalls:
         await asyncio.gather(*(self._hand_back(call) for call in denoises))
 
     async def _hand_back(self, call: Call) -> None:
-        request = AmendDenoiseRequest(call=call.message(self._epoch), hand_back=True)
+        request = AmendDenoiseRequest(call=call.message(self._mandate.epoch), hand_back=True)
         try:
             await DenoiserServiceStub(call.worker.channel).AmendDenoise(request, timeout=_AMEND_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -151,10 +148,10 @@ class StageCalls:
 
     async def _run(self, call: Call) -> None:
         try:
-            await self._confirm()
+            await self._mandate.confirm()
             event: Event | None = await self._perform(call)
         except Deposed as error:
-            self._give_up(str(error))
+            self._mandate.give_up(str(error))
             return
         except ExchangeUnavailable as error:
             # Whether another router leads cannot be told: nothing is started that it may have started.
@@ -182,7 +179,7 @@ class StageCalls:
     async def _encode(self, call: Call) -> Event:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_ENCODE))
         stub = EncoderServiceStub(call.worker.channel)
-        request = EncodeRequest(call=call.message(self._epoch), spec=call.job.stage_spec)
+        request = EncodeRequest(call=call.message(self._mandate.epoch), spec=call.job.stage_spec)
         response = await call.answer(stub.Encode(request, timeout=self._config.encode_timeout_s))
         record, spent_s = call.job.record, seconds_of(response.device_time)
         del record.conditioning[:]
@@ -196,7 +193,7 @@ class StageCalls:
 
     async def _denoise(self, call: Call) -> Event:
         request = DenoiseRequest(
-            call=call.message(self._epoch),
+            call=call.message(self._mandate.epoch),
             spec=call.job.stage_spec,
             conditioning=call.conditioning,
             finished_outputs=sorted(call.start.finished_outputs),
@@ -246,7 +243,7 @@ class StageCalls:
     async def _decode(self, call: Call) -> Event:
         call.recorder.write(call.started(job_pb2.Stage.STAGE_DECODE))
         request = DecodeRequest(
-            call=call.message(self._epoch),
+            call=call.message(self._mandate.epoch),
             spec=call.job.stage_spec,
             latents=call.job.latents(call.task.output_index),
             conditioning=call.conditioning,
@@ -272,7 +269,7 @@ class StageCalls:
             await self._discard(call)
         match blow:
             case Blow.DEPOSED:
-                self._give_up(f"a worker said: {error.message}")
+                self._mandate.give_up(f"a worker said: {error.message}")
                 return None
             case Blow.UNWILLING:
                 self._fleet.shun(call.worker.worker_id)

@@ -9,6 +9,7 @@ from services.router.core.job import JobRequest, StageSeconds
 from services.router.ids import new_job_id
 from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed, Leadership
+from services.router.leadership.mandate import Mandate
 from services.router.store.compare_and_set import Conflict
 from services.router.store.event_log import EventStore
 from services.router.store.recorder import Recorder
@@ -128,7 +129,8 @@ class Recorded:
         self.over: list[LiveJob] = []
         self.deposed: list[str] = []
         self.events, self.store = EventStore(exchange), JobStore(exchange)
-        self.recorder = Recorder(self.job, self.events, self.store, epoch, leads, self.over.append, self.deposed.append)
+        mandate = Mandate(epoch, leads, self.deposed.append)
+        self.recorder = Recorder(self.job, self.events, self.store, mandate, self.over.append, scarce=lambda: False)
 
 
 async def leads() -> None:
