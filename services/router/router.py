@@ -50,11 +50,17 @@ class Router:
         self._tokens = Tokens(config.tokens_file) if config.tokens_file else None
         self._quotas = Quotas(self._tokens.quota) if self._tokens else Quotas()
         self._leading = RouterServer(config.max_streams, self._quotas)
+        self._standby: StandbyServer | None = None
 
     def end(self) -> None:
         """Hand over to another router, or leave what runs for the next one, then stop."""
         self._ending.set()
         self._look.set()
+
+    def reload(self) -> None:
+        """Read again what may change while it runs: the tokens."""
+        if self._tokens is not None:
+            self._tokens.reload()
 
     def reconfigure(self, config: RouterConfig) -> None:
         """Take over the scheduler's settings; of the others it is logged that they hold from the next start."""
@@ -73,27 +79,16 @@ class Router:
         cannot be used.
         """
         catalog = Catalog.load(self._config.catalog)
-        server = RpcServer(
-            self._config.listen,
-            [SERVICE_NAME],
-            self._config.max_streams * 2,
-            guard=self._guard(),
-            tls=self._config.tls,
-        )
+        calls = self._config.max_streams * 2
+        server = RpcServer(self._config.listen, [SERVICE_NAME], calls, guard=self._guard(), tls=self._config.tls)
         leading = self._leading
-        standby: StandbyServer | None = None
-
-        def turn() -> RouterServer:
-            return leading if leading.desk is not None or standby is None else standby
-
         async with Exchange(self._config.exchange) as exchange:
-            await server.start(Reception(turn).register)
+            await server.start(Reception(self._turn).register)
             address = self._config.advertise or reachable_address(server.address, self._config.exchange.servers[0])
             leadership = Leadership(exchange, address, self._config.exchange.leader_ttl_s)
             forward = Forward(leadership, address, self._peer_credentials())
-            standby = StandbyServer(
-                self._config.max_streams, self._quotas, Archive(self._config, exchange), forward, leading
-            )
+            archive = Archive(self._config, exchange)
+            self._standby = standby = StandbyServer(self._config.max_streams, self._quotas, archive, forward, leading)
 
             def term(roll: Roll) -> Term:
                 ready = partial(self._tell_ready, server.address)
@@ -113,6 +108,10 @@ class Router:
         log.info("router_stopped")
         return 0
 
+    def _turn(self) -> RouterServer:
+        """Who answers now."""
+        return self._leading if self._leading.desk is not None or self._standby is None else self._standby
+
     def _tell_ready(self, address: str) -> None:
         self._look.set()
         desk = self._leading.desk
@@ -120,11 +119,6 @@ class Router:
             desk.driver.reload(self._config.scheduler)  # they changed while it took up what there was
         on_ready, self._on_ready = self._on_ready, lambda _: None
         on_ready(address)
-
-    def reload(self) -> None:
-        """Read again what may change while it runs: the tokens."""
-        if self._tokens is not None:
-            self._tokens.reload()
 
     def _guard(self) -> Guard:
         if self._tokens is None:

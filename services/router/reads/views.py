@@ -3,15 +3,17 @@
 from time import monotonic
 
 from services.router.access.principal import Principal
-from services.router.core import actions
+from services.router.core import actions, estimate_error
 from services.router.core.estimator import Estimate
+from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
+from services.router.core.views import PoolView, WorkerView
 from services.router.intake.validation import side_multiple
 from services.router.jobs import JobTable
 from services.router.pricing import Pricing, estimate_message
 from services.router.reads.decisions import verdict_message
 from services.router.stages import TO_PROTO
-from services.router.workers.fleet import Fleet
+from services.router.workers.fleet import Fleet, KnownWorker
 from triptych.catalog import Catalog, CatalogModel
 from triptych.durations import duration_of
 from triptych.v1.job_pb2 import JobSpec
@@ -41,54 +43,13 @@ def fleet_view(
     How busy everything is, everyone may know. Only admins learn where workers can be reached; and of the jobs of others
     the rest learn that each is there.
     """
-    workers = {view.worker_id: view for view in scheduler.workers()}
-    response = GetFleetResponse(epoch=epoch)
-    for known in fleet:
-        beat, view = known.heartbeat, workers.get(known.worker_id)
-        response.workers.append(
-            Worker(
-                worker_id=beat.worker_id,
-                stage=beat.stage,
-                address=beat.address if who.is_admin else "",
-                state=WorkerState.WORKER_STATE_DRAINING if known.shunned else beat.state,
-                device=beat.device,
-                pool=view.pool if view else "",
-                models=sorted(model.profile.name for model in beat.models),
-                active_jobs=[
-                    active if may_see(active.job_id, jobs, who) else ActiveJob() for active in beat.active_jobs
-                ],
-                backlog=duration_of(view.unrun_s if view else 0.0),
-                heartbeat_age=duration_of(monotonic() - known.heard_s),
-                cache=beat.cache if beat.HasField("cache") else None,
-                version=beat.version,
-                pace=view.pace if view else 1.0,
-            )
-        )
-    for pool in scheduler.pools():
-        response.pools.append(
-            Pool(
-                name=pool.name,
-                queued_count=pool.queued,
-                running_count=pool.running,
-                backlog=duration_of(pool.backlog_s),
-                max_backlog=duration_of(pool.max_backlog_s),
-                worker_count=pool.workers,
-                borrowable_count=pool.borrowable,
-            )
-        )
-    for (model, stage, device), error in pricing.errors().items():
-        response.estimate_errors.append(
-            EstimateError(
-                model=model,
-                stage=TO_PROTO[stage],
-                device=device,
-                sample_count=error.sample_count,
-                median_error=duration_of(error.median_s),
-                median_relative_error=error.median_relative,
-                bias=error.bias,
-            )
-        )
-    return response
+    seen = {view.worker_id: view for view in scheduler.workers()}
+    return GetFleetResponse(
+        epoch=epoch,
+        workers=[_worker(known, seen.get(known.worker_id), jobs, who) for known in fleet],
+        pools=[_pool(pool) for pool in scheduler.pools()],
+        estimate_errors=[_error(*kind, error) for kind, error in pricing.errors().items()],
+    )
 
 
 def may_see(job_id: str, jobs: JobTable, who: Principal) -> bool:
@@ -99,6 +60,49 @@ def may_see(job_id: str, jobs: JobTable, who: Principal) -> bool:
 def estimate_view(estimate: Estimate, verdict: actions.Verdict) -> EstimateJobResponse:
     """A price and admission's verdict."""
     return EstimateJobResponse(estimate=estimate_message(estimate), verdict=verdict_message(verdict))
+
+
+def _worker(known: KnownWorker, view: WorkerView | None, jobs: JobTable, who: Principal) -> Worker:
+    beat = known.heartbeat
+    return Worker(
+        worker_id=beat.worker_id,
+        stage=beat.stage,
+        address=beat.address if who.is_admin else "",
+        state=WorkerState.WORKER_STATE_DRAINING if known.shunned else beat.state,
+        device=beat.device,
+        pool=view.pool if view else "",
+        models=sorted(model.profile.name for model in beat.models),
+        active_jobs=[active if may_see(active.job_id, jobs, who) else ActiveJob() for active in beat.active_jobs],
+        backlog=duration_of(view.unrun_s if view else 0.0),
+        heartbeat_age=duration_of(monotonic() - known.heard_s),
+        cache=beat.cache if beat.HasField("cache") else None,
+        version=beat.version,
+        pace=view.pace if view else 1.0,
+    )
+
+
+def _pool(pool: PoolView) -> Pool:
+    return Pool(
+        name=pool.name,
+        queued_count=pool.queued,
+        running_count=pool.running,
+        backlog=duration_of(pool.backlog_s),
+        max_backlog=duration_of(pool.max_backlog_s),
+        worker_count=pool.workers,
+        borrowable_count=pool.borrowable,
+    )
+
+
+def _error(model: str, stage: Stage, device: str, error: estimate_error.EstimateError) -> EstimateError:
+    return EstimateError(
+        model=model,
+        stage=TO_PROTO[stage],
+        device=device,
+        sample_count=error.sample_count,
+        median_error=duration_of(error.median_s),
+        median_relative_error=error.median_relative,
+        bias=error.bias,
+    )
 
 
 def _model(name: str, model: CatalogModel, fleet: Fleet) -> Model:
