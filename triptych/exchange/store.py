@@ -61,7 +61,7 @@ class Store:
         if error is None:
             return
         code, why = error.get("err_code"), error.get("description", "")
-        if code in _LIMITS_REACHED or (code == _STORE_FAILED and "maximum" in why):
+        if says_full(code, why):
             raise StoreFull(self.name)
         raise ExchangeUnavailable(f"store {self.name}: {why}")
 
@@ -107,3 +107,8 @@ class Store:
         answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode())
         parsed: dict[str, Any] = json.loads(answer.data)
         return parsed
+
+
+def says_full(code: int | None, why: str) -> bool:
+    """Whether nats-server's error, by its code and its words, is that a limit of what may be stored is reached."""
+    return code in _LIMITS_REACHED or (code == _STORE_FAILED and "maximum" in why)

@@ -8,11 +8,10 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from triptych.exchange import ExchangeUnavailable, StoreFull
+from triptych.exchange.store import says_full
 
+# nats-server's codes.
 _WRONG_LAST = frozenset({10071, 10164})
-# nats-server's codes for a limit reached: of the stream (a store error, told by its text), the server, the account.
-_STORE_FAILED = 10077
-_LIMITS_REACHED = frozenset({10023, 10028, 10047})
 
 
 class Conflict(Exception):
@@ -40,7 +39,7 @@ def translated(what: str) -> Iterator[None]:
         why = error.description or ""
         if error.err_code in _WRONG_LAST:
             raise Conflict(what) from error
-        if error.err_code in _LIMITS_REACHED or (error.err_code == _STORE_FAILED and "maximum" in why):
+        if says_full(error.err_code, why):
             raise StoreFull(what) from error
         raise ExchangeUnavailable(f"{what}: {why}") from error
     except nats.errors.Error as error:
