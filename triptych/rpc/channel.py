@@ -20,6 +20,8 @@ KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
 MESSAGE_BYTES = 4 * 1024 * 1024
 # Headers of a call, and what follows its answer: `triptych.errors` keeps errors below it.
 METADATA_BYTES = 16 * 1024
+# How long calls may go on over a channel whose certificates have been replaced.
+RENEWAL_GRACE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)

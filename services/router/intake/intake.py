@@ -18,6 +18,7 @@ from services.router.core.actions import Verdict
 from services.router.core.estimator import Estimate
 from services.router.core.events import JobSubmitted
 from services.router.driver import Driver
+from services.router.going_down import going_down
 from services.router.ids import check_request_id, new_job_id
 from services.router.intake.appraiser import Appraiser, Priced
 from services.router.intake.attendance import Attendance
@@ -40,7 +41,6 @@ log = structlog.get_logger()
 
 _MAX_SPEC_BYTES = 3_500_000
 _NO_ROOM_RETRY_S = 5.0
-
 
 _Pricer: TypeAlias = Callable[[], Coroutine[Any, Any, Priced]]
 _Preparer: TypeAlias = Callable[[JobRecord], None]
@@ -92,13 +92,13 @@ class Intake:
             self._release(job.job_id)
         return job
 
-    async def _once(self, tenant: str, priced: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
+    async def _once(self, tenant: str, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
         self._check_open()
         key = (tenant, request_id or new_job_id(time.time()))
         while (earlier := self._underway.get(key)) is not None:
             # The same request, at the same time: its answer is this one's, or it left nothing and this one may try.
             await asyncio.wait([earlier])
-        taking = asyncio.get_running_loop().create_task(self._take(tenant, priced, request_id, digest, prepare))
+        taking = asyncio.get_running_loop().create_task(self._take(tenant, pricer, request_id, digest, prepare))
         self._underway[key] = taking
         taking.add_done_callback(lambda _: self._underway.pop(key))
         # Whoever awaits it may have gone.
@@ -119,10 +119,10 @@ class Intake:
             if encoded:
                 record.conditioning.extend(refined.conditioning)
 
-        async def priced() -> Priced:
+        async def appraise() -> Priced:
             return self._appraiser.appraise_tail(spec, done)
 
-        return await self._once(refined.job.tenant, priced, request_id, digest, prepare)
+        return await self._once(refined.job.tenant, appraise, request_id, digest, prepare)
 
     async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict]:
         """Price and verdict, the tenant's quota included; changes nothing. Raises what is wrong with the spec."""
@@ -147,7 +147,7 @@ class Intake:
 
     def _check_open(self) -> None:
         if self._driver.draining:
-            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+            raise going_down()
 
     def _check_room(self, priced: Priced, tenant: str) -> None:
         """Whether there is room, whatever the scheduler says. Raises STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED."""

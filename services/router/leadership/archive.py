@@ -9,6 +9,7 @@ import nats.errors
 
 from services.router.access.principal import Principal
 from services.router.config import RouterConfig
+from services.router.going_down import going_down
 from services.router.jobs import JobTable, LiveJob, job_request
 from services.router.pricing import stage_seconds
 from services.router.reads.downloads import Downloads
@@ -19,7 +20,6 @@ from services.router.store.event_log import EventStore, StoredEvent
 from services.router.store.fold import apply, end_of
 from services.router.store.records import JobKey, JobStore
 from triptych.endings import is_over, is_terminal
-from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange, events_subject
 from triptych.v1.job_pb2 import Job, JobEvent, JobRecord, Preview
 
@@ -88,7 +88,7 @@ class StoredWatch(Watch):
                         yield end_of(known)  # the log is gone
                     return
                 if self._closing.is_set():
-                    raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.")
+                    raise going_down()
                 if followed.job.preview is not None and followed.job.preview is not shown:
                     shown = followed.job.preview
                     yield shown

@@ -5,15 +5,14 @@ import asyncio
 import grpc
 import structlog
 
-from triptych.errors import Reason, TriptychError
+from services.router.going_down import going_down
 from triptych.rpc import Credentials, open_channel
+from triptych.rpc.channel import RENEWAL_GRACE_S
 from triptych.tls import Stamp, TlsError
 
 log = structlog.get_logger()
 
 _MAX_CHANNELS = 4
-# How long calls may go on over a channel whose certificates have been replaced.
-_RENEWAL_GRACE_S = 24 * 3600.0
 
 
 class PeerLinks:
@@ -32,7 +31,7 @@ class PeerLinks:
         Raises `TlsError` where there is none and the certificates cannot be used, DRAINING once they are closed.
         """
         if self._closed:
-            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+            raise going_down()
         self._renew()
         channel = self._channels.pop(address, None) or open_channel(address, self._credentials)
         self._channels[address] = channel
@@ -60,7 +59,7 @@ class PeerLinks:
             return
         self._stamp = stamp
         for channel in self._channels.values():
-            self._leave(channel, _RENEWAL_GRACE_S)
+            self._leave(channel, RENEWAL_GRACE_S)
         self._channels.clear()
 
     def _leave(self, channel: grpc.aio.Channel, grace_s: float) -> None:

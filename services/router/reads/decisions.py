@@ -81,7 +81,6 @@ def _decision(action: Action) -> Decision:
             return Decision(kind="requeued", stage=TO_PROTO[stage], reason=reason)
         case FinishJob(_, outcome, reason, blame):
             return Decision(kind="finished", reason=": ".join(filter(None, (outcome, reason, blame))))
-
         case ResplitPools(giver, taker, reason):
             return Decision(kind="resplit", reason=f"a denoiser of pool {giver} goes to pool {taker}: {reason}")
 

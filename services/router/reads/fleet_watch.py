@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from time import monotonic
 
+from services.router.going_down import going_down
 from triptych.durations import seconds_within
-from triptych.errors import Reason, TriptychError, Violation, invalid
+from triptych.errors import Violation, invalid
 from triptych.v1.router_service_pb2 import Decision, GetFleetResponse, WatchFleetRequest, WatchFleetResponse
 
 DEFAULT_INTERVAL_S = 1.0
@@ -82,8 +83,7 @@ class FleetWatch:
         try:
             while True:
                 if self._closing:
-                    why = "The router is going down; another will answer."
-                    raise TriptychError(Reason.DRAINING, why, retry_after_s=1.0)
+                    raise going_down()
                 watcher.told.clear()
                 while watcher.decisions:
                     decision = watcher.decisions.popleft()

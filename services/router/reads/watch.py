@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from services.router.access.principal import Principal
+from services.router.going_down import going_down
 from services.router.jobs import JobTable, LiveJob
 from services.router.reads.previews import PreviewFeed
 from services.router.store.event_log import EventStore
@@ -113,5 +114,5 @@ class Watch:
 
     async def _change(self, job: LiveJob) -> None:
         if self._closing.is_set():
-            raise TriptychError(Reason.DRAINING, "The router is going down; another will answer.", retry_after_s=1.0)
+            raise going_down()
         await job.change()

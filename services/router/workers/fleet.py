@@ -20,6 +20,7 @@ from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from services.router.workers.links import WorkerLinks
+from triptych.rpc.channel import RENEWAL_GRACE_S
 from triptych.tls import Stamp, TlsError
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 
@@ -28,11 +29,9 @@ log = structlog.get_logger()
 HEARTBEAT_SUBJECTS = "triptych.v1.heartbeat.*.*"
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
-_MAX_WORKERS = 4096
+MAX_WORKERS = 4096
 _MAX_MERGE_KEYS = 64
 _PROBE_S = 1.0
-# How long calls may go on over a channel whose certificates have been renewed.
-_RENEWAL_GRACE_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class Fleet:
     def hear(self, subject: str, data: bytes) -> None:
         """Take a heartbeat in. One that is malformed, or not of the subject's worker, is logged and dropped."""
         beat = _parse(subject, data)
-        if beat is None or (beat.worker_id not in self._workers and len(self._workers) >= _MAX_WORKERS):
+        if beat is None or (beat.worker_id not in self._workers and len(self._workers) >= MAX_WORKERS):
             log.warning("heartbeat_dropped", subject=subject)
             return
         try:
@@ -178,7 +177,7 @@ class Fleet:
         self._tell(known)
 
     def shun(self, worker_id: str) -> None:
-        """The worker refused work because it drains: give it none, at least until its next heartbeat."""
+        """The worker has refused work: give it none, at least until its next heartbeat."""
         known = self._workers.get(worker_id)
         if known is not None and not known.shunned:
             known.shunned = True
@@ -211,7 +210,7 @@ class Fleet:
     def _renew(self, known: KnownWorker) -> None:
         """New certificates: new calls go over a new channel, those under way end on the old one."""
         channel, stamp = self._links.open(known.heartbeat), self._links.stamp
-        _keep(self._renewed, known.channel.close(_RENEWAL_GRACE_S))
+        _keep(self._renewed, known.channel.close(RENEWAL_GRACE_S))
         known.channel, known.stamp = channel, stamp
         log.info("worker_channel_renewed", worker=known.worker_id)
 

@@ -8,9 +8,7 @@ from typing import Any, Self
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
-from services.router.workers.fleet import HEARTBEAT_SUBJECTS
-
-_MAX_WORKERS = 4096
+from services.router.workers.fleet import HEARTBEAT_SUBJECTS, MAX_WORKERS
 
 
 class Roll:
@@ -38,5 +36,5 @@ class Roll:
         return iter([(subject, data) for subject, (_, data) in self._beats.items()])
 
     async def _hear(self, message: Any) -> None:
-        if message.subject in self._beats or len(self._beats) < _MAX_WORKERS:
+        if message.subject in self._beats or len(self._beats) < MAX_WORKERS:
             self._beats[message.subject] = (time.monotonic(), message.data)

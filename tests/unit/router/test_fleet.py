@@ -88,7 +88,7 @@ async def test_so_many_workers_and_no_more(
     monkeypatch: pytest.MonkeyPatch, listening: tuple[Fleet, "asyncio.Queue[Event]"]
 ) -> None:
     fleet, _ = listening
-    monkeypatch.setattr(fleet_module, "_MAX_WORKERS", 2)
+    monkeypatch.setattr(fleet_module, "MAX_WORKERS", 2)
     for name in ("denoiser-1", "denoiser-2", "denoiser-0"):
         beat = WorkerHeartbeat(worker_id=name, stage=STAGE_DENOISE, address="127.0.0.1:9", state=WORKER_STATE_READY)
         fleet.hear(f"triptych.v1.heartbeat.denoise.{name}", beat.SerializeToString())
