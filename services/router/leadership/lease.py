@@ -1,8 +1,8 @@
-"""Which router is in charge: a lease on the key "leader", whose revision is the router's term (epoch).
+"""Which router is in charge: a lease on the key of the bucket "leader", whose revision is the router's term (epoch).
 
 The leader writes the key again and again. Who has seen no new revision for as long as the lease lasts, while NATS
-answered, may take it: by compare and set, so that one does. Clocks decide
-nothing more than when to try: what a former leader still does is refused by what it does it to, for its epoch is lower.
+answered, may take it: by compare and set, so that one does. Clocks decide nothing more than when to try: what a former
+leader still does is refused by what it does it to, for its epoch is lower.
 """
 
 import asyncio

@@ -9,8 +9,9 @@ import structlog
 
 from services.router.jobs import JobTable
 from services.router.store.records import JobStore
+from triptych.durations import seconds_of
 from triptych.endings import is_over
-from triptych.v1.job_pb2 import Job, JobRecord
+from triptych.v1.job_pb2 import JobRecord
 
 log = structlog.get_logger()
 
@@ -41,9 +42,9 @@ class RecordPruning:
         oldest = [key for key in keys if key.job_id not in living][:_MAX_READ]
         ended = [each.record async for each in self._records.read_all(oldest) if is_over(each.record.job)]
         old_s = time.time() - self._kept_s
-        going = [record for record in ended if _ended_s(record.job) <= old_s][: math.ceil(share * len(keys))]
+        going = [record for record in ended if seconds_of(record.job.end_time) <= old_s][: math.ceil(share * len(keys))]
         if ended and not going:
-            self._idle_until_s = min(_ended_s(record.job) for record in ended) + self._kept_s
+            self._idle_until_s = min(seconds_of(record.job.end_time) for record in ended) + self._kept_s
         await self._forget(going)
         return len(going)
 
@@ -53,7 +54,3 @@ class RecordPruning:
             await asyncio.gather(*map(self._records.prune, going[start : start + _FORGOTTEN_TOGETHER]))
         if going:
             log.warning("jobs_forgotten", count=len(going))
-
-
-def _ended_s(job: Job) -> float:
-    return job.end_time.ToNanoseconds() / 1e9

@@ -40,9 +40,8 @@ class JobStore:
 
     Keys: `job.<tenant>.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any),
     `request.<tenant>.<id>` (which job a request made). Who does not name a job's tenant does not find it: another
-    tenant's job is looked for, and missed, exactly as one that never was. `estimates` is the estimator's
-    (see `Estimates`).
-    Every method raises ExchangeUnavailable; every write compare_and_set.Conflict and StoreFull too.
+    tenant's job is looked for, and missed, exactly as one that never was. `estimates` is the estimator's (see
+    `Estimates`). Every method raises ExchangeUnavailable; every write compare_and_set.Conflict and StoreFull too.
     """
 
     def __init__(self, exchange: Exchange) -> None:

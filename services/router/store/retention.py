@@ -12,6 +12,7 @@ import structlog
 
 from services.router.jobs import JobTable
 from services.router.leadership.lease import Deposed
+from triptych.durations import seconds_of
 from triptych.exchange import Exchange, ExchangeConfig, ExchangeError
 from triptych.tasks import run_together
 from triptych.v1.job_pb2 import JobRecord
@@ -53,7 +54,7 @@ class Retention:
 
     def note_end(self, record: JobRecord) -> None:
         """A job ended under an earlier router: what it named counts from then, not from this router's first look."""
-        ended_s = record.job.end_time.ToNanoseconds() / 1e9
+        ended_s = seconds_of(record.job.end_time)
         for ref in _named(record):
             since_s = self._unnamed.get(ref.store)
             if since_s is not None:
