@@ -10,7 +10,6 @@ import asyncio
 import ctypes
 import gc
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median, quantiles
@@ -18,7 +17,7 @@ from statistics import median, quantiles
 import psutil
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
-from bench.program import options_of, tell
+from bench.program import main
 
 WARM_UP, CANCELS = 50, 200
 
@@ -67,16 +66,10 @@ async def _cancel_one(bench: BenchDenoiser, index: int) -> float:
     return time.perf_counter() - began
 
 
-async def run() -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
-        async with bench_denoiser(Path(folder)) as bench:
-            return await measure(bench)
-
-
-def main() -> None:
-    options = options_of(__doc__).parse_args()
-    tell(asyncio.run(run()), options.json)
+async def run(folder: Path) -> dict[str, object]:
+    async with bench_denoiser(folder) as bench:
+        return await measure(bench)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, run)

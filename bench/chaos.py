@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from bench.program import note
 from bench.trial import program
 from bench.trial.accounts import Accounts
 from bench.trial.faults import ROUTER, Fault, one_of_each, plan, within
@@ -25,7 +26,7 @@ from bench.trial.program import TrialOptions, option
 from bench.trial.saboteur import Saboteur, Strike
 from bench.trial.scene import suite_config
 from bench.trial.toll import faults_borne, fewest_borne, long_jobs
-from bench.trial.trial import Trial, tell
+from bench.trial.trial import Trial
 from triptych.exchange import Exchange
 from triptych.supervisor import Suite
 
@@ -50,7 +51,7 @@ async def chaos(folder: Path, options: Options) -> dict[str, object]:
     async with Suite(config) as suite, Exchange(replace(suite.exchange, manage_streams=False)) as exchange:
         trial = Trial(suite.address, suite.exchange, options)
         await trial.prepare()
-        saboteur = Saboteur(suite.processes, lambda: find_leader(exchange, router_addresses(suite)), tell)
+        saboteur = Saboteur(suite.processes, lambda: find_leader(exchange, router_addresses(suite)), note)
         began = time.monotonic()
         async with trial.open():
             await saboteur.run(_faults(list(suite.processes), options, trial, saboteur.strikes))

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
+from bench.program import note
 from bench.trial import program
 from bench.trial.customer import SHED
 from bench.trial.program import option
 from bench.trial.scene import suite_config
-from bench.trial.trial import tell
 from triptych.client import Client
 from triptych.errors import TriptychError
 from triptych.supervisor import Suite
@@ -61,11 +61,11 @@ async def crowd(address: str, options: Options) -> dict[str, object]:
         watched = [(await client.submit(_long(options, index))).job_id for index in range(options.watched_jobs)]
         async with _watchers(address, options.watchers, watched) as lines:
             await lines.readline()
-            tell(f"{options.watchers} watch")
+            note(f"{options.watchers} watch")
             began = time.monotonic()
             made = await submit_all(address, options)
             seconds = time.monotonic() - began
-            tell(f"{len(made.seconds)} submissions, {len(made.accepted)} accepted in {seconds:.1f} s")
+            note(f"{len(made.seconds)} submissions, {len(made.accepted)} accepted in {seconds:.1f} s")
             for job_id in (*made.accepted, *watched):
                 await client.cancel(job_id)
             async with asyncio.timeout(WATCHERS_WITHIN_S):

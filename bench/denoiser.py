@@ -12,14 +12,11 @@ from typing import Any
 import grpc
 import torch
 
-from bench.long_model import SIDE, write_long_model
+from bench.conditioning import encode_alone
+from bench.long_model import spec_of, write_long_model
 from services.denoiser.config import DenoiserConfig
 from services.denoiser.server import DenoiserServer
-from services.encoder.batch import BlockBatches
-from services.encoder.cache import ConditioningCache
-from services.encoder.encoder import Encoder
 from services.stage.checkpoint import DENOISE
-from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
 from services.stage.yield_points import add_yield_points
 from tests.natsd import NatsServer
@@ -54,19 +51,6 @@ class BenchDenoiser:
         self.encoded = encoded
         self._ids = (f"job-{index}" for index in count(1))
 
-    def spec(self, model: str, step_count: int, seed: int = 1) -> JobSpec:
-        side = SIDE if model == "long" else 96
-        return JobSpec(
-            model=model,
-            prompt="a red circle",
-            seed=seed,
-            step_count=step_count,
-            guidance=1.0,
-            width=side,
-            height=side,
-            output_count=1,
-        )
-
     def call(self, rank: float) -> StageCall:
         """A new job's first start."""
         return StageCall(job_id=next(self._ids), attempt=1, epoch=1, rank=rank)
@@ -90,7 +74,7 @@ class BenchDenoiser:
 
     async def start_long(self, rank: float) -> "grpc.aio.UnaryStreamCall[Any, Any]":
         """A long job that has done its first step, and goes on until it is cancelled."""
-        stream = self.denoise(self.spec("long", 1000), rank)
+        stream = self.denoise(spec_of("long", 1000), rank)
         while not (await stream.read()).progress.step:
             pass
         return stream
@@ -128,7 +112,7 @@ async def bench_denoiser(
             async with open_channel(rpc.address) as channel:
                 bench = BenchDenoiser(host, server, DenoiserServiceStub(channel), {})
                 for name in ("long", "short", *more):
-                    bench.encoded[name] = await _conditioning(host, bench.spec(name, 1))
+                    bench.encoded[name] = await encode_alone(host, spec_of(name, 1))
                 network = server.models.get("long").block(DENOISE).networks["transformer"]
                 add_yield_points(network, lambda: bench.blocks.began.append(time.perf_counter()))
                 yield bench
@@ -136,10 +120,3 @@ async def bench_denoiser(
             host.thread.close()
     finally:
         nats.stop()
-
-
-async def _conditioning(host: WorkerHost, spec: JobSpec) -> list[Conditioning]:
-    checkpoint = host.checkpoints[spec.model]
-    text = HostedModel(checkpoint, ["text_encoder"], torch.float32, torch.device("cpu"))
-    encoder = Encoder(host.exchange, host.thread, ConditioningCache(host.exchange, 1 << 24, 60.0), BlockBatches(1))
-    return (await encoder.encode(text, spec, (0.0, ""))).conditioning

@@ -10,17 +10,15 @@ more, at the other router (`retries`); one that fails again is an error. Every j
 
 import asyncio
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import grpc
 
-from bench.program import options_of, tell
+from bench.program import bench_folder, options_of, tell
 from bench.trial.leader import find_leader
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
@@ -132,9 +130,9 @@ async def measure(suite: Suite, rounds: int) -> dict[str, object]:
 async def run(rounds: int, away_s: float) -> dict[str, object]:
     catalog = default_catalog()
     assert catalog is not None
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
+    with bench_folder() as folder:
         config = SuiteConfig(
-            state_dir=Path(folder),
+            state_dir=folder,
             catalog=catalog,
             routers=2,
             device="cpu",

@@ -6,12 +6,14 @@ import torch
 from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
+from bench.stock import CHECKPOINT
+from bench.stock import SIDE as SHORT_SIDE
 from tests.tiny_tokenizers import clip_tokenizer, t5_tokenizer
+from triptych.v1.job_pb2 import JobSpec
 
 SIDE = 256
 DOUBLE_BLOCKS, SINGLE_BLOCKS = 2, 6
 BLOCKS = DOUBLE_BLOCKS + SINGLE_BLOCKS
-SHAPES = Path(__file__).parents[1] / "models" / "shapes" / "checkpoint"
 
 
 def write_long_model(folder: Path) -> Path:
@@ -19,11 +21,26 @@ def write_long_model(folder: Path) -> Path:
     torch.manual_seed(0)
     _pipeline(folder).save_pretrained(folder / "long")
     catalog = folder / "models.toml"
-    places = {"long": "long", "short": str(SHAPES)}
+    places = {"long": "long", "short": str(CHECKPOINT)}
     catalog.write_text(
         "".join(f'[models.{name}]\ncheckpoint = "{place}"\ndtype = "float32"\n' for name, place in places.items())
     )
     return catalog
+
+
+def spec_of(model: str, step_count: int, seed: int = 1) -> JobSpec:
+    """A job of that catalog, one output and one forward a step; tiny checkpoints beside it take 96 × 96 pixels too."""
+    side = SIDE if model == "long" else SHORT_SIDE
+    return JobSpec(
+        model=model,
+        prompt="a red circle",
+        seed=seed,
+        step_count=step_count,
+        guidance=1.0,
+        width=side,
+        height=side,
+        output_count=1,
+    )
 
 
 def _pipeline(folder: Path) -> FluxPipeline:

@@ -8,14 +8,14 @@ them. `best_gain`: that of the embedded model.
 """
 
 import asyncio
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
-from bench.program import options_of, tell
+from bench.long_model import spec_of
+from bench.program import main
 from tests.tiny_checkpoints import make_tiny_checkpoints
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished
 from triptych.v1.job_pb2 import JobSpec
@@ -86,17 +86,14 @@ async def _seconds(
 ) -> tuple[float, int]:
     """How long four jobs at once take, and the largest batch."""
     began = time.perf_counter()
-    jobs = (
-        _finished(bench, _spec(bench, case, seed, forwards or case.forwards, reproducible), seed)
-        for seed in range(JOBS)
-    )
+    jobs = (_finished(bench, _spec(case, seed, forwards or case.forwards, reproducible), seed) for seed in range(JOBS))
     finished = await asyncio.gather(*jobs)
     took_s = time.perf_counter() - began
     return took_s, max(each.merged_batch_size or each.batch_size for job in finished for each in job.measurements)
 
 
-def _spec(bench: BenchDenoiser, case: Case, seed: int, forwards: int, reproducible: bool) -> JobSpec:
-    spec = bench.spec(case.model, forwards, seed)
+def _spec(case: Case, seed: int, forwards: int, reproducible: bool) -> JobSpec:
+    spec = spec_of(case.model, forwards, seed)
     spec.width = spec.height = case.side
     spec.reproducible = reproducible
     return spec
@@ -110,19 +107,12 @@ async def _finished(bench: BenchDenoiser, spec: JobSpec, rank: float) -> Denoise
     return finished
 
 
-async def run() -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as name:
-        folder = Path(name)
-        make_tiny_checkpoints(folder / "tiny")
-        tiny = {model: folder / "tiny" / model for model in ("sdxl", "flux")}
-        async with bench_denoiser(folder, tiny, max_active_jobs=JOBS) as bench:
-            return await measure(bench)
-
-
-def main() -> None:
-    options = options_of(__doc__).parse_args()
-    tell(asyncio.run(run()), options.json)
+async def run(folder: Path) -> dict[str, object]:
+    make_tiny_checkpoints(folder / "tiny")
+    tiny = {model: folder / "tiny" / model for model in ("sdxl", "flux")}
+    async with bench_denoiser(folder, tiny, max_active_jobs=JOBS) as bench:
+        return await measure(bench)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, run)

@@ -17,8 +17,6 @@ alone; it tells what else the machine did meanwhile.
 
 import asyncio
 import os
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,7 @@ from bench.long_model import BLOCKS, write_long_model
 from bench.mixed_report import AFTER, BEFORE, MixedReport
 from bench.mixed_suite import SHORT_STEPS, Jobs, mixed_suite
 from bench.passage import Passage, Solo
-from bench.program import options_of, tell
+from bench.program import bench_folder, note, options_of, tell
 from services.router.core.config import PolicyName
 from services.router.core.job import StageSeconds
 
@@ -73,14 +71,13 @@ class MixedLoad:
     async def run(self) -> None:
         """The arrivals are scaled to the load by what jobs take alone in the first suite."""
         torch.set_num_threads(1)
-        with tempfile.TemporaryDirectory(prefix="triptych-bench-") as name:
-            folder = Path(name)
+        with bench_folder() as folder:
             catalog = write_long_model(folder)
             for policy in (BEFORE, AFTER):
                 await self._run_arm(folder, catalog, policy)
 
     async def _run_arm(self, folder: Path, catalog: Path, policy: PolicyName) -> None:
-        _tell(f"{policy}: the suite starts, and jobs are measured alone")
+        note(f"{policy}: the suite starts, and jobs are measured alone")
         async with mixed_suite(folder, catalog, policy, self.jobs) as suite:
             await suite.warm_up()
             first = not self.passages
@@ -90,17 +87,13 @@ class MixedLoad:
             if first:
                 work_s = {kind: each.denoise_s for kind, each in self.seconds.items()}
                 self.arrivals = scale_to_load(self.arrivals, work_s, self._load)
-            _tell(f"{policy}: {len(self.arrivals)} jobs come within {self.arrivals[-1].arrival_s:.0f} s")
+            note(f"{policy}: {len(self.arrivals)} jobs come within {self.arrivals[-1].arrival_s:.0f} s")
             self.passages[policy] = await suite.play(self.arrivals, self._tell_ended)
             await suite.measure_alone(self.alone)
 
     def _tell_ended(self, count: int) -> None:
         if count % TOLD_EVERY == 0 or count == len(self.arrivals):
-            _tell(f"  {count} of {len(self.arrivals)} have ended")
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            note(f"  {count} of {len(self.arrivals)} have ended")
 
 
 async def run(arrivals: Sequence[Arrival], load: float, seed: int, workload: Path) -> dict[str, Any]:

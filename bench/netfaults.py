@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bench.program import note
 from bench.trial import program
 from bench.trial.hosts import HERE, Hosts, HostsUnavailable, hosts
 from bench.trial.models import write_models, write_router_config
 from bench.trial.program import TrialOptions, option
 from bench.trial.remote import RemoteSuite
 from bench.trial.switch import Link
-from bench.trial.trial import Trial, tell
+from bench.trial.trial import Trial
 
 NAMES = ("nats", "router", "encoder-0", "denoiser-0", "denoiser-1", "decoder-0")
 CUSTOMERS = "customers"
@@ -110,7 +111,7 @@ async def netfaults(folder: Path, options: Options) -> dict[str, object]:
 async def _trouble(made: Hosts, incidents: Sequence[Incident]) -> None:
     for incident in incidents:
         await asyncio.sleep(incident.after_s)
-        tell(f"{incident.trouble} {incident.host} {incident.hold_s:.1f} s")
+        note(f"{incident.trouble} {incident.host} {incident.hold_s:.1f} s")
         made.set_link(incident.host, LINKS[incident.trouble])
         await asyncio.sleep(incident.hold_s)
         made.set_link(incident.host, USUAL)

@@ -13,7 +13,6 @@ import asyncio
 import io
 import os
 import sys
-import tempfile
 import time
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,7 @@ from statistics import median
 
 from PIL import Image, ImageChops
 
-from bench.program import options_of, tell
+from bench.program import bench_folder, options_of, tell
 from bench.stock import GUIDANCE, SIDE, STEPS, StockPipeline, prompt_of
 from triptych.client import Client
 from triptych.durations import seconds_of
@@ -175,9 +174,9 @@ def _check_equal(made: bytes, want: bytes) -> None:
 
 async def run(threads: int) -> dict[str, object]:
     seeds = count(1)
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
-        latency = await one_picture(Path(folder), threads, seeds)
-        throughput = await saturation(Path(folder), threads, seeds)
+    with bench_folder() as folder:
+        latency = await one_picture(folder, threads, seeds)
+        throughput = await saturation(folder, threads, seeds)
     return {"benchmark": "overhead", "cores": os.cpu_count(), "threads": threads, **latency, **throughput}
 
 

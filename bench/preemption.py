@@ -8,7 +8,6 @@ alone, by alternating pairs.
 """
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
-from bench.program import options_of, tell
+from bench.long_model import spec_of
+from bench.program import main
 from services.stage.device_thread import DeviceThread, Rank
 
 ARRIVALS, PAIRS = 200, 30
@@ -51,13 +51,13 @@ class Switches:
 
 async def measure(bench: BenchDenoiser) -> dict[str, object]:
     switches = Switches(bench.host.thread)
-    short_forward_s = await bench.seconds(bench.spec("short", SHORT_STEPS), SHORT_RANK) / SHORT_STEPS
+    short_forward_s = await bench.seconds(spec_of("short", SHORT_STEPS), SHORT_RANK) / SHORT_STEPS
     long = await bench.start_long(LONG_RANK)
     switches.waits_s.clear()
     switches.spans.clear()
     for index in range(ARRIVALS):
         await asyncio.sleep(0.03 * (index % 7) / 7)  # at any place within a block
-        await bench.seconds(bench.spec("short", SHORT_STEPS, index), SHORT_RANK)
+        await bench.seconds(spec_of("short", SHORT_STEPS, index), SHORT_RANK)
     waits_s, spans = list(switches.waits_s), list(switches.spans)
     during = [sum(began < block < ended for block in bench.blocks.began) for began, ended in spans]
     blocks_s = _block_times(bench, spans)
@@ -83,10 +83,10 @@ async def _pairs(bench: BenchDenoiser) -> tuple[list[float], list[float]]:
     beside, alone = [], []
     for index in range(PAIRS):
         long = await bench.start_long(LONG_RANK)
-        beside.append(await bench.seconds(bench.spec("short", 10, index), SHORT_RANK))
+        beside.append(await bench.seconds(spec_of("short", 10, index), SHORT_RANK))
         long.cancel()
-        await bench.seconds(bench.spec("short", 1, index), SHORT_RANK)  # the long one has left the device
-        alone.append(await bench.seconds(bench.spec("short", 10, index), SHORT_RANK))
+        await bench.seconds(spec_of("short", 1, index), SHORT_RANK)  # the long one has left the device
+        alone.append(await bench.seconds(spec_of("short", 10, index), SHORT_RANK))
     return beside, alone
 
 
@@ -100,16 +100,10 @@ def _block_times(bench: BenchDenoiser, spans: list[tuple[float, float]]) -> list
     ]
 
 
-async def run() -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
-        async with bench_denoiser(Path(folder)) as bench:
-            return await measure(bench)
-
-
-def main() -> None:
-    options = options_of(__doc__).parse_args()
-    tell(asyncio.run(run()), options.json)
+async def run(folder: Path) -> dict[str, object]:
+    async with bench_denoiser(folder) as bench:
+        return await measure(bench)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, run)

@@ -17,7 +17,6 @@ with a linear map, whose steps take some 400 ms.
 
 import asyncio
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,14 +30,12 @@ import nats.errors
 import psutil
 import torch
 
-from bench.long_model import SHAPES, SIDE, write_long_model
-from bench.program import options_of, tell
+from bench.conditioning import encode_alone
+from bench.long_model import spec_of, write_long_model
+from bench.program import bench_folder, options_of, tell
+from bench.stock import CHECKPOINT
 from services.denoiser.config import DenoiserConfig
-from services.encoder.batch import BlockBatches
-from services.encoder.cache import ConditioningCache
 from services.encoder.config import EncoderConfig
-from services.encoder.encoder import Encoder
-from services.stage.hosted_model import HostedModel
 from services.stage.worker import WorkerHost
 from tests.natsd import NatsServer
 from tests.workers import WorkerProcess
@@ -54,6 +51,8 @@ from triptych.v1.preview_pb2 import PreviewLatents
 
 # Steps of a job, and pairs of jobs.
 ARMS = {"embedded": (100, 21), "long": (6, 6)}
+# As the catalog of `write_long_model` calls them.
+_MODELS = {"embedded": "short", "long": "long"}
 WARM_UP = 2
 SPACING_S = DenoiserConfig.preview_spacing_seconds
 WAIT_S = 120.0
@@ -105,7 +104,7 @@ class PreviewBench:
     async def measure(self, name: str) -> dict[str, object]:
         """One model, both arms in turn."""
         step_count, pairs = ARMS[name]
-        plain = _spec(name, step_count)
+        plain = spec_of(_MODELS[name], step_count)
         previewed = JobSpec()
         previewed.CopyFrom(plain)
         previewed.preview.CopyFrom(PreviewPolicy(every_steps=1, max_side=256))
@@ -138,24 +137,6 @@ def _ratio(ones: list[float], others: list[float]) -> float:
     return round(median(one / other for one, other in zip(ones, others, strict=True)), 3)
 
 
-def _spec(name: str, step_count: int) -> JobSpec:
-    side = SIDE if name == "long" else 96
-    return JobSpec(
-        model=_MODELS[name],
-        prompt="a red circle",
-        seed=1,
-        step_count=step_count,
-        guidance=1.0,
-        width=side,
-        height=side,
-        output_count=1,
-    )
-
-
-# As the catalog of `write_long_model` calls them.
-_MODELS = {"embedded": "short", "long": "long"}
-
-
 @asynccontextmanager
 async def preview_bench(folder: Path, spacing_s: float) -> AsyncIterator[PreviewBench]:
     """Start everything: the denoiser on the first core that there is, all else on the second."""
@@ -167,7 +148,7 @@ async def preview_bench(folder: Path, spacing_s: float) -> AsyncIterator[Preview
     catalog = write_long_model(folder)
     text = catalog.read_text()
     catalog.write_text(
-        text.replace("[models.short]", f'[models.short]\ntiny_decoder = "{SHAPES.parent / "tiny_decoder"}"')
+        text.replace("[models.short]", f'[models.short]\ntiny_decoder = "{CHECKPOINT.parent / "tiny_decoder"}"')
     )
     os.sched_setaffinity(0, cores[1:2])
     nats_server = NatsServer(folder / "nats")
@@ -218,20 +199,15 @@ async def _encoded(exchange: Exchange, catalog: Path) -> tuple[dict[str, list[Co
     host = WorkerHost(EncoderConfig(device="cpu", catalog=catalog), STAGE_ENCODE, exchange)
     host.read_catalog()
     host.thread.start()
-    encoder = Encoder(exchange, host.thread, ConditioningCache(exchange, 1 << 24, 60.0), BlockBatches(1))
-    conditioning, fingerprints = {}, {}
-    for name, model in _MODELS.items():
-        checkpoint = host.checkpoints[model]
-        text = HostedModel(checkpoint, ["text_encoder"], torch.float32, torch.device("cpu"))
-        conditioning[model] = (await encoder.encode(text, _spec(name, 1), (0.0, ""))).conditioning
-        fingerprints[model] = checkpoint.fingerprint
+    conditioning = {model: await encode_alone(host, spec_of(model, 1)) for model in _MODELS.values()}
+    fingerprints = {model: host.checkpoints[model].fingerprint for model in _MODELS.values()}
     host.thread.close()
     return conditioning, fingerprints
 
 
 async def run(spacing_s: float) -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as folder:
-        async with preview_bench(Path(folder), spacing_s) as bench:
+    with bench_folder() as folder:
+        async with preview_bench(folder, spacing_s) as bench:
             measured = {name: await bench.measure(name) for name in ARMS}
     return {"benchmark": "preview", "spacing_s": spacing_s, **measured}
 

@@ -4,10 +4,9 @@ Every finished job is compared with the same job alone, amended at the same step
 that may be merged to rounding. `amends` counts what was asked for, and when it was taken: while the job was `queued`
 (or in its first step), `running`, too `late` to change a step, or when it was `over`. `pauses`: how often a job gave
 way to a better-ranked one. `hung`: jobs that were not over after a minute. `growth_mb`: what the process holds more
-after each quarter of them than after the one before.
-`alone_changed`: jobs that come out otherwise alone after all that than before. Exits with 1 if `sound` is not true:
-`hung`, `astray` (failed, and were not to), `wrong`, `difference`, `alone_changed`, `left_on_device` and `threads_more`
-are to be 0, and the least `growth_mb` next to it.
+after each quarter of them than after the one before. `alone_changed`: jobs that come out otherwise alone after all that
+than before. Exits with 1 if `sound` is not true: `hung`, `astray` (failed, and were not to), `wrong`, `difference`,
+`alone_changed`, `left_on_device` and `threads_more` are to be 0, and the least `growth_mb` next to it.
 
     python -m bench.short_jobs --json
 """
@@ -15,7 +14,6 @@ are to be 0, and the least `growth_mb` next to it.
 import asyncio
 import gc
 import sys
-import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 import psutil
 
 from bench.denoiser import BenchDenoiser, bench_denoiser
-from bench.program import options_of, tell
+from bench.program import bench_folder, options_of, tell
 from bench.short.alone import CPU
 from bench.short.plans import MODELS, make_plans
 from bench.short.runner import PLACES, Runner
@@ -89,8 +87,7 @@ def short_models(folder: Path) -> dict[str, Path]:
 
 
 async def run(job_count: int, seed: int) -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as name:
-        folder = Path(name)
+    with bench_folder() as folder:
         async with bench_denoiser(folder, short_models(folder / "tiny"), **SETTINGS) as bench:
             return await run_short_jobs(bench, job_count, seed)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from bench.denoiser import BenchDenoiser
+from bench.long_model import spec_of
 from services.denoiser.amendments import Amendments
 from services.denoiser.denoise_work import LATENTS, DenoiseWork
 from services.denoiser.step_seam import CapturedState
@@ -32,8 +33,8 @@ class Course:
     step_count: int
     taken: Taken | None = None
 
-    def spec(self, bench: BenchDenoiser, *, reproducible: bool = True) -> JobSpec:
-        spec = bench.spec(self.model, self.step_count, self.seed)
+    def spec(self, *, reproducible: bool = True) -> JobSpec:
+        spec = spec_of(self.model, self.step_count, self.seed)
         spec.width = spec.height = SIDE
         spec.reproducible = reproducible
         return spec
@@ -66,7 +67,7 @@ class Alone:
         conditioning = [await host.exchange.get(entry.data) for entry in self._bench.encoded[course.model]]
         amendments = Amendments(course.step_count)
         observer = _AmendsOnce(amendments, course.taken)
-        work = DenoiseWork(model, course.spec(self._bench), 0, conditioning, observer, amendments)
+        work = DenoiseWork(model, course.spec(), 0, conditioning, observer, amendments)
         denoised = await host.thread.run((0.0, ""), lambda: work.run(host.thread))
         made: torch.Tensor = from_bundle(denoised.latents, CPU)[LATENTS][0]
         return made

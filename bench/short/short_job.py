@@ -29,7 +29,7 @@ class ShortJob:
     async def run(self, conditioning: list[Conditioning]) -> Made | None:
         """What it made; None if it was cancelled. Raises what the call raises."""
         plan = self._plan
-        spec = Course(plan.model, plan.seed, plan.step_count).spec(self._bench, reproducible=plan.reproducible)
+        spec = Course(plan.model, plan.seed, plan.step_count).spec(reproducible=plan.reproducible)
         stream = self._bench.denoise(spec, plan.rank, conditioning, self._call)
         await self._interfere()
         async for event in stream:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import grpc
 
 from bench.trial.accounts import Accounts, Entry
 from bench.trial.orders import Fate, Order
-from triptych.client import Client, Patience
+from triptych.client import Client, Media, Patience
 from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError
 from triptych.rpc import open_channel
@@ -199,6 +199,11 @@ class Customer:
 async def download(client: Client, job: Job) -> Digests:
     """Digests of a finished job's outputs, in order."""
     media = [await client.download(job.job_id, index) for index in range(job.spec.output_count)]
+    return digests_of(media)
+
+
+def digests_of(media: Iterable[Media]) -> Digests:
+    """One for each, in order."""
     return tuple(hashlib.blake2b(each.data, digest_size=16).hexdigest() for each in media)
 
 
@@ -207,7 +212,6 @@ async def make_undisturbed(address: str, specs: Mapping[str, JobSpec]) -> dict[s
 
     async def make(spec: JobSpec) -> Digests:
         async with Client(address, patience=PATIENCE) as client:
-            made = await client.generate(spec)
-            return tuple(hashlib.blake2b(each.data, digest_size=16).hexdigest() for each in made)
+            return digests_of(await client.generate(spec))
 
     return dict(zip(specs, await asyncio.gather(*map(make, specs.values())), strict=True))

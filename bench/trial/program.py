@@ -2,12 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.program import options_of, tell
+from bench.program import Figures, awaited, options_of, tell
 from bench.trial.scene import scene_folder
 from triptych.logs import configure_logs
 
@@ -36,7 +36,6 @@ class TrialOptions:
 
 
 _Options = TypeVar("_Options", bound="DataclassInstance")
-Figures = Mapping[str, object]
 
 
 def main(text: str | None, kind: type[_Options], prove: Callable[[Path, _Options], Awaitable[Figures]]) -> None:
@@ -55,11 +54,7 @@ def main(text: str | None, kind: type[_Options], prove: Callable[[Path, _Options
     configure_logs("error")
     as_json, keep = settings.pop("json"), settings.pop("keep")
     with scene_folder(keep) as folder:
-        figures = asyncio.run(_awaited(prove(folder, kind(**settings))))
+        figures = asyncio.run(awaited(prove(folder, kind(**settings))))
     tell(figures, as_json)
     # None: it could not be tried.
     sys.exit(figures["sound"] is False)
-
-
-async def _awaited(figures: Awaitable[Figures]) -> Figures:
-    return await figures

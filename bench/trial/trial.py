@@ -1,12 +1,12 @@
 """A trial: customers served by a suite until it is enough, then everything they were promised is looked up."""
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from bench.program import note
 from bench.trial.accounts import Accounts, Entry
 from bench.trial.customer import PATIENCE, Customer, Digests, make_undisturbed
 from bench.trial.orders import kinds, long_kinds, long_orders, orders
@@ -15,7 +15,7 @@ from triptych.client import Client
 from triptych.exchange import Exchange, ExchangeConfig, events_subject
 from triptych.exchange.streams import EVENTS_STREAM
 
-TELL_EVERY_S = 15.0
+NOTE_EVERY_S = 15.0
 MAX_JOBS = 1_000_000
 
 
@@ -47,13 +47,13 @@ class Trial:
             self.undisturbed |= await make_undisturbed(self._address, long_kinds(self._options.long_steps))
             self.long_alone_s = round(time.monotonic() - began, 1)
         self._strangers = await self._job_ids()
-        tell(f"{len(self.undisturbed)} kinds of jobs made undisturbed; the long ones took {self.long_alone_s} s")
+        note(f"{len(self.undisturbed)} kinds of jobs made undisturbed; the long ones took {self.long_alone_s} s")
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Serve customers while the block runs."""
         running = [asyncio.create_task(customer.run()) for customer in self._made()]
-        telling = asyncio.create_task(self._tell())
+        noting = asyncio.create_task(self._note_on())
         try:
             yield
             self.stop_orders()
@@ -61,11 +61,11 @@ class Trial:
             async with asyncio.timeout(self._options.settle_s):
                 await asyncio.gather(*running)
         except TimeoutError:
-            tell(f"not everything was over {self._options.settle_s:.0f} s later")
+            note(f"not everything was over {self._options.settle_s:.0f} s later")
         finally:
-            for task in (*running, telling):
+            for task in (*running, noting):
                 task.cancel()
-            await asyncio.gather(*running, telling, return_exceptions=True)
+            await asyncio.gather(*running, noting, return_exceptions=True)
         if self._forgets:
             self.accounts.audit()
         else:
@@ -75,7 +75,7 @@ class Trial:
         """Make no new orders from now on; what was accepted goes on."""
         if not self._enough.is_set():
             self._enough.set()
-            tell("no new orders; waiting for what was accepted")
+            note("no new orders; waiting for what was accepted")
 
     def open_long_jobs(self) -> list[Entry]:
         """Long jobs that are not over."""
@@ -101,16 +101,11 @@ class Trial:
             info = await exchange.jetstream.stream_info(EVENTS_STREAM, subjects_filter=events_subject("*"))
             return {subject.rpartition(".")[2]: count for subject, count in (info.state.subjects or {}).items()}
 
-    async def _tell(self) -> None:
+    async def _note_on(self) -> None:
         began = time.monotonic()
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(NOTE_EVERY_S)
             entries = self.accounts.entries.values()
             open_count = sum(not entry.end for entry in entries)
             wrong = dict(self.accounts.wrong) or "nothing"
-            tell(f"{time.monotonic() - began:.0f} s: {len(entries)} accepted, {open_count} not over, wrong: {wrong}")
-
-
-def tell(line: str) -> None:
-    """Progress, for a person."""
-    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+            note(f"{time.monotonic() - began:.0f} s: {len(entries)} accepted, {open_count} not over, wrong: {wrong}")
