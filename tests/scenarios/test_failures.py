@@ -1,15 +1,14 @@
-"""What goes wrong, and what is made of it."""
+"""Tries that fail, workers that die, jobs that are cancelled, and what is made of it."""
 
 import pytest
 
-from services.router.core.actions import FinishJob, RequeueJob, StartTask, StopTask
-from services.router.core.config import PoolConfig, SchedulerConfig
+from services.router.core.actions import FinishJob, RequeueJob, StopTask
+from services.router.core.config import SchedulerConfig
 from services.router.core.events import (
     JobCancelRequested,
     JobRestored,
     JobSubmitted,
     LatentsReady,
-    ResultGone,
     TaskFailed,
     TaskFinished,
     TaskProgressed,
@@ -20,20 +19,8 @@ from services.router.core.events import (
 )
 from services.router.core.job import Stage, Task, Tries
 from tests.scenarios.story import Story, decode, denoise, encode, start
+from tests.scenarios.trio import CONFIG, TRIO, denoising
 from tests.scenarios.virtual_clock import request, worker
-
-CONFIG = SchedulerConfig(pools=(PoolConfig(name="all"),))
-TRIO = (worker("e", Stage.ENCODE, slots=9), worker("n", Stage.DENOISE), worker("d", Stage.DECODE, slots=9))
-
-
-def denoising(*job_ids: str, outputs: int = 1, config: SchedulerConfig = CONFIG) -> Story:
-    """The jobs are encoded; the first is being denoised, or as many as there is room for."""
-    story = Story(config, *TRIO)
-    for job_id in job_ids:
-        story.tell(0.0, JobSubmitted(request(job_id, 4.0, decode_s=1.0, outputs=outputs)))
-        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
-    assert story.scheduler.job(job_ids[0]).running == (denoise(job_ids[0]),)  # type: ignore[union-attr]
-    return story
 
 
 def broken(task: Task, *, retryable: bool = True, counts: bool = True) -> TaskFailed:
@@ -235,87 +222,6 @@ def run_on(index: int) -> tuple[tuple[Task, str], ...]:
     return (start(decode(f"j{index}"), "d"), start(denoise(f"j{index + 1}"), "n"))
 
 
-def test_conditioning_that_is_gone_is_made_again_and_no_attempt_is_spent() -> None:
-    story = denoising("a")
-    for attempt in range(1, CONFIG.max_reruns + 1):
-        again = RequeueJob("a", attempt, "CONDITIONING_GONE", Stage.ENCODE)
-        story.at(1.0, ResultGone(denoise("a"), Stage.ENCODE), again, start(encode("a"), "e"))
-        story.at(2.0, TaskFinished(encode("a"), 0.0), start(denoise("a"), "n"))
-    (finish,) = story.tell(3.0, ResultGone(denoise("a"), Stage.ENCODE))
-    assert isinstance(finish, FinishJob)
-    assert finish.reason == "CONDITIONING_GONE"
-
-
-def test_latents_that_are_gone_are_made_again_for_that_output_only() -> None:
-    story = denoising("a", outputs=3)
-    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
-    story.at(2.0, TaskFinished(decode("a", 0), 1.0))
-    story.at(3.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 1), "d"), start(decode("a", 2), "d"))
-    requeue, again = story.tell(4.0, ResultGone(decode("a", 2), Stage.DENOISE))
-    assert requeue == RequeueJob("a", 1, "LATENTS_GONE")
-    assert again == StartTask(denoise("a"), "n", 25.0, 2, finished_outputs=frozenset({0, 1}), reason="idle")
-    assert story.scheduler.job("a").unrun_s == pytest.approx(4.0 / 3 + 2.0 / 3)  # type: ignore[union-attr]
-    story.at(5.0, TaskFinished(decode("a", 1), 1.0))
-    story.at(6.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 2), "d"))
-    story.at(7.0, TaskFinished(decode("a", 2), 1.0), FinishJob("a", "succeeded"))
-
-
-def test_conditioning_that_a_decode_misses_is_all_that_is_made_again() -> None:
-    """Once for all decodes that miss it; those that have it, go on."""
-    story = denoising("a", outputs=4)
-    decodes = [decode("a", index) for index in range(4)]
-    story.at(3.0, TaskFinished(denoise("a"), 4.0), *(start(each, "d") for each in decodes))
-    missed = RequeueJob("a", 1, "CONDITIONING_GONE", Stage.DECODE)
-    story.at(4.0, ResultGone(decodes[0], Stage.ENCODE), missed, start(encode("a"), "e"))
-    story.at(4.0, ResultGone(decodes[1], Stage.ENCODE), missed)
-    story.at(4.0, TaskFinished(decodes[2], 1.0))
-    story.at(4.0, TaskFailed(decodes[3], "DRAINING", "", True, False), RequeueJob("a", 1, "DRAINING", Stage.DECODE))
-    assert story.scheduler.job("a").denoise_s == 0.0  # type: ignore[union-attr]
-    waiting = [decodes[0], decodes[1], decodes[3]]
-    story.at(5.0, TaskFinished(encode("a"), 0.0), *(start(each, "d") for each in waiting))
-    for each in waiting[:2]:
-        story.at(6.0, TaskFinished(each, 1.0))
-    story.at(6.0, TaskFinished(decodes[3], 1.0), FinishJob("a", "succeeded"))
-
-
-def test_a_denoise_goes_on_while_the_conditioning_that_it_has_is_made_again() -> None:
-    story = denoising("a", "b", outputs=2)
-    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
-    missed = RequeueJob("a", 1, "CONDITIONING_GONE", Stage.DECODE)
-    story.at(1.0, ResultGone(decode("a", 0), Stage.ENCODE), missed, start(encode("a"), "e"))
-    # What becomes ready meanwhile waits for it, and what falls back too.
-    story.at(2.0, LatentsReady("a", 1))
-    story.at(2.0, TaskFinished(denoise("a"), 4.0), start(denoise("b"), "n"))
-    story.at(3.0, TaskFinished(encode("a"), 0.0), start(decode("a", 0), "d"), start(decode("a", 1), "d"))
-
-
-def test_what_falls_back_while_the_job_is_encoded_again_waits_for_it() -> None:
-    story = denoising("a", outputs=2)
-    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
-    missed = RequeueJob("a", 1, "CONDITIONING_GONE", Stage.DECODE)
-    story.at(1.0, ResultGone(decode("a", 0), Stage.ENCODE), missed, start(encode("a"), "e"))
-    story.at(2.0, WorkerLost("n"), RequeueJob("a", 1, "WORKER_LOST"))
-    story.at(2.0, WorkerSeen(TRIO[1]))
-    story.at(3.0, TaskFinished(encode("a"), 0.0), start(decode("a", 0), "d"), start(denoise("a"), "n"))
-
-
-def test_who_is_encoded_again_for_a_decode_waits_for_no_turn_of_a_denoiser() -> None:
-    story = denoising("a", "b", config=SchedulerConfig(pools=CONFIG.pools, encode_ahead_jobs=1))
-    story.at(1.0, TaskFinished(denoise("a"), 4.0), start(decode("a"), "d"), start(denoise("b"), "n"))
-    story.at(1.0, JobSubmitted(request("c", 1.0)), start(encode("c"), "e"))
-    story.at(1.0, TaskFinished(encode("c"), 0.0))  # it ranks ahead, and waits for the denoiser
-    missed = RequeueJob("a", 1, "CONDITIONING_GONE", Stage.DECODE)
-    story.at(2.0, ResultGone(decode("a"), Stage.ENCODE), missed, start(encode("a"), "e"))
-
-
-def test_latents_that_go_while_others_are_made_wait_for_the_next_run() -> None:
-    story = denoising("a", outputs=2)
-    story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
-    story.at(2.0, ResultGone(decode("a", 0), Stage.DENOISE))
-    done, again = TaskFinished(denoise("a"), 4.0), RequeueJob("a", 1, "LATENTS_GONE")
-    story.at(3.0, done, again, start(decode("a", 1), "d"), start(denoise("a"), "n"))
-
-
 def test_a_denoise_that_breaks_after_its_last_latents_is_done() -> None:
     story = denoising("a")
     story.at(1.0, LatentsReady("a", 0), start(decode("a", 0), "d"))
@@ -346,48 +252,3 @@ def test_an_id_that_is_in_use_is_refused_loudly() -> None:
     story = denoising("a")
     with pytest.raises(ValueError, match="job a is known"):
         story.tell(1.0, JobSubmitted(request("a", 1.0)))
-
-
-@pytest.mark.parametrize(
-    ("finished", "latents", "expected"),
-    [
-        pytest.param([], [], [start(encode("a"), "e")], id="nothing"),
-        pytest.param([encode("a")], [], [start(denoise("a"), "n")], id="encoded"),
-        pytest.param([encode("a")], [1], [start(decode("a", 1), "d"), start(denoise("a"), "n")], id="one output"),
-        pytest.param([], [1], [start(encode("a"), "e")], id="one output without conditioning"),
-        pytest.param([denoise("a")], [], [start(decode("a", 0), "d"), start(decode("a", 1), "d")], id="denoised"),
-        pytest.param([denoise("a"), decode("a", 0)], [], [start(decode("a", 1), "d")], id="one decoded"),
-        pytest.param([decode("a", 0)], [], [start(encode("a"), "e")], id="pixels without conditioning"),
-        pytest.param([decode("a", 0), decode("a", 1)], [], [FinishJob("a", "succeeded")], id="all"),
-    ],
-)
-def test_a_restored_job_goes_on_from_its_results(
-    finished: list[Task], latents: list[int], expected: list[FinishJob | tuple[Task, str]]
-) -> None:
-    story = Story(CONFIG, *TRIO)
-    event = JobRestored(request("a", 4.0, outputs=2), 17.0, "all", 2, frozenset(finished), frozenset(latents))
-    story.at(1.0, event, *expected)
-    if not isinstance(expected[0], FinishJob):
-        story.at(1.0, event)  # told twice, nothing starts twice
-        view = story.scheduler.job("a")
-        assert view is not None
-        assert (view.rank, view.pool) == (17.0, "all")
-
-
-def test_a_restored_job_may_lack_what_nothing_has_asked_for() -> None:
-    """Where only decodes are left, conditioning is taken to be there until a task misses it."""
-    story = Story(CONFIG, *TRIO)
-    known = JobRestored(request("a", 4.0), 17.0, "all", 1, frozenset({denoise("a")}), frozenset({0}))
-    story.at(1.0, known, start(decode("a"), "d"))
-    again = RequeueJob("a", 1, "LATENTS_GONE")
-    story.at(2.0, ResultGone(decode("a"), Stage.DENOISE), again, start(denoise("a"), "n"))
-    encoded = RequeueJob("a", 2, "CONDITIONING_GONE", Stage.ENCODE)
-    story.at(3.0, ResultGone(denoise("a"), Stage.ENCODE), encoded, start(encode("a"), "e"))
-
-
-def test_a_restored_job_keeps_its_count_of_attempts_and_a_pool_that_is_no_more_is_chosen_anew() -> None:
-    story = Story(CONFIG, *TRIO)
-    event = JobRestored(request("a", 4.0), 17.0, "of old", 2, frozenset({encode("a")}))
-    (begun,) = story.tell(1.0, event)
-    assert begun == StartTask(denoise("a"), "n", 17.0, attempt=3, reason="idle")
-    assert story.scheduler.job("a").pool == "all"  # type: ignore[union-attr]
