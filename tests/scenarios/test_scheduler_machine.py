@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.router.core.actions import RejectAmendment, Verdict
-from services.router.core.config import PoolConfig, SchedulerConfig
+from services.router.core.config import SchedulerConfig
 from services.router.core.events import (
     ConfigReloaded,
     EncodesBounded,
@@ -29,44 +29,8 @@ from services.router.core.events import (
 )
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task
 from tests.scenarios.model_driver import ModelDriver
+from tests.scenarios.strategies import MODELS, configs, requests
 from tests.scenarios.virtual_clock import worker
-
-MODELS = ("m", "n")
-
-pools = st.sampled_from(
-    [
-        SchedulerConfig().pools,
-        (PoolConfig(name="all", max_backlog_s=20.0, long_job_s=10.0, max_long_running=1),),
-        (
-            PoolConfig(name="short", max_estimate_s=5.0, max_backlog_s=10.0, count=1, long_job_s=5.0, borrow="idle"),
-            PoolConfig(name="n", models=("n",), max_job_s=30.0, borrow="preemptible", max_long_running=1),
-            PoolConfig(name="rest", labels={"big": "yes"}, long_job_s=8.0),
-        ),
-    ]
-)
-configs = st.builds(
-    SchedulerConfig,
-    policy=st.sampled_from(["stretch", "stretch", "fcfs", "sjf", "pools"]),
-    pools=pools,
-    max_queued_jobs=st.sampled_from([6, 50]),
-    encode_ahead_jobs=st.integers(1, 3),
-    max_setbacks=st.sampled_from([1, 50]),
-    tenant_weights=st.sampled_from([{}, {"ann": 3.0}]),
-    rebalance=st.booleans(),
-    move_cost_s=st.sampled_from([0.1, 15.0]),
-)
-seconds = st.sampled_from([1.0, 4.0, 0.5, 7.0, 0.0, 25.0, 100.0])
-jobs = st.builds(
-    JobRequest,
-    job_id=st.just(""),
-    tenant=st.sampled_from(["ann", "bob"]),
-    model=st.sampled_from(MODELS),
-    priority_class=st.sampled_from(["standard", "batch"]),
-    seconds=st.builds(StageSeconds, seconds, seconds, seconds),
-    output_count=st.integers(1, 3),
-    deadline_s=st.sampled_from([None, None, None, 5.0, 100.0]),
-    merge_key=st.sampled_from(["", "a", "b"]),
-)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -84,7 +48,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def pick(self, data: st.DataObject, tasks: list[Task]) -> Task:
         return data.draw(st.sampled_from(tasks))
 
-    @rule(jobs=st.lists(jobs, min_size=1, max_size=6))
+    @rule(jobs=st.lists(requests, min_size=1, max_size=6))
     def submit(self, jobs: list[JobRequest]) -> None:
         for job in jobs:
             self.job_count += 1

@@ -1,79 +1,31 @@
 """Who may do what: every call of the contract × every kind of caller. A call that no row is about fails the test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message import Message
 
 from services.router.access.permissions import NEEDED_SCOPES
 from services.router.access.principal import Scope
+from tests.integration.router.access_matrix import MATRIX, OF_A_JOB, expected, submit
 from tests.integration.router.bench import CONFIG, Bench, spec
+from tests.integration.router.gatehouse import Gatehouse, write_tokens
 from tests.natsd import NatsServer
-from triptych.errors import Reason, TriptychError, from_rpc_error
+from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange
 from triptych.rpc import Credentials, open_channel
 from triptych.tokens import new_token, token_entry
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import (
-    JOB_STATE_CANCELLED,
-    JOB_STATE_QUEUED,
-    JOB_STATE_RUNNING,
-    STAGE_DENOISE,
-    Amendment,
-    Job,
-)
-from triptych.v1.router_service_pb2_grpc import RouterServiceStub
+from triptych.v1.job_pb2 import JOB_STATE_CANCELLED, JOB_STATE_QUEUED, JOB_STATE_RUNNING, STAGE_DENOISE
 from triptych.v1.worker_pb2 import ActiveJob
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RouterService"]
 METHODS = [method.name for method in SERVICE.methods]
 UNKNOWN = "0" * 26
-DENIED, UNKNOWN_JOB = Reason.PERMISSION_DENIED, Reason.JOB_UNKNOWN
-
-
-@dataclass(frozen=True)
-class Row:
-    """One call: its request, made from a job's id, and what each caller is answered; None: what it asked for.
-
-    `reader` has the scope "read" alone and `submitter` "submit" alone, both of the job's tenant; `other` has both, and
-    is another tenant.
-    """
-
-    request: Callable[[str], Message]
-    reader: Reason | None
-    submitter: Reason | None
-    other: Reason | None
-
-
-def submit(_: str) -> Message:
-    return pb.SubmitJobRequest(spec=spec())
-
-
-MATRIX = {
-    "SubmitJob": Row(submit, DENIED, None, None),
-    "GenerateMedia": Row(lambda _: pb.GenerateMediaRequest(spec=spec()), DENIED, DENIED, None),
-    "EstimateJob": Row(lambda _: pb.EstimateJobRequest(spec=spec()), DENIED, None, None),
-    "WatchJob": Row(lambda job: pb.WatchJobRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
-    "GetJob": Row(lambda job: pb.GetJobRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
-    "ListJobs": Row(lambda _: pb.ListJobsRequest(), None, DENIED, None),
-    "CancelJob": Row(lambda job: pb.CancelJobRequest(job_id=job), DENIED, None, UNKNOWN_JOB),
-    # As many steps as it has run: nothing to do.
-    "AmendJob": Row(
-        lambda job: pb.AmendJobRequest(job_id=job, amendment=Amendment(step_count=4)), DENIED, None, UNKNOWN_JOB
-    ),
-    "DownloadOutput": Row(lambda job: pb.DownloadOutputRequest(job_id=job), None, DENIED, UNKNOWN_JOB),
-    "ListModels": Row(lambda _: pb.ListModelsRequest(), None, None, None),
-    "GetFleet": Row(lambda _: pb.GetFleetRequest(), None, None, None),
-    "WatchFleet": Row(lambda _: pb.WatchFleetRequest(), None, None, None),
-}
-# Calls about one job: their rows hold whatever it is doing.
-OF_A_JOB = ("GetJob", "WatchJob", "CancelJob", "AmendJob", "DownloadOutput")
 
 QUOTAS = """
 [tenants.acme]
@@ -86,47 +38,6 @@ burst = 1
 [tenants.default]
 max_queued_s = 1e-9
 """
-
-
-class Gatehouse:
-    """A router that asks for tokens, a job of the tenant `acme`, and callers of every kind."""
-
-    def __init__(self, bench: Bench, tokens: dict[str, str]) -> None:
-        self.bench = bench
-        self.tokens = tokens
-        self.job = Job()
-
-    async def answer(self, caller: str, method: str, request: Message) -> Reason | None:
-        """What a caller's call is answered: None if it is served. Of a stream the first message counts."""
-        try:
-            await self.call(caller, method, request)
-        except TriptychError as error:
-            return error.reason
-        return None
-
-    async def call(self, caller: str, method: str, request: Message) -> Any:
-        """The response; the first one of a stream. Raises `TriptychError`."""
-        async with open_channel(self.bench.address, Credentials(token=self.tokens.get(caller))) as channel:
-            call = getattr(RouterServiceStub(channel), method)(request, timeout=10)
-            try:
-                return await call.read() if hasattr(call, "read") else await call
-            except grpc.aio.AioRpcError as error:
-                raise from_rpc_error(error) from None
-
-
-def write_tokens(path: Path, more: str = "") -> dict[str, str]:
-    """A tokens file; the token of each caller."""
-    callers = {
-        "own": ("acme", ("submit", "read")),
-        "reader": ("acme", ("read",)),
-        "submitter": ("acme", ("submit",)),
-        "other": ("rival", ("submit", "read")),
-        "admin": ("operations", ("admin",)),
-    }
-    tokens = {name: new_token() for name in callers}
-    entries = [token_entry(tokens[name], tenant, scopes) for name, (tenant, scopes) in callers.items()]
-    path.write_text("\n".join(entries) + more)
-    return {**tokens, "wrong": new_token()}
 
 
 @pytest.fixture
@@ -180,19 +91,6 @@ async def denoising(bench: Bench, job_id: str) -> None:
         async for event in events:
             if event.stage_started.stage == STAGE_DENOISE:
                 return
-
-
-def expected(row: Row) -> dict[str, Reason | None]:
-    """What each kind of caller is answered."""
-    return {
-        "none": Reason.UNAUTHENTICATED,
-        "wrong": Reason.UNAUTHENTICATED,
-        "reader": row.reader,
-        "submitter": row.submitter,
-        "other": row.other,
-        "own": None,
-        "admin": None,
-    }
 
 
 async def test_anothers_job_is_answered_as_one_that_never_was(gatehouse: Gatehouse) -> None:
