@@ -1,48 +1,26 @@
 """The users of a suite's NATS server: each can do its work, and nothing of another's."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
 import pytest
 
 from services.router.leadership.lease import Leadership
-from tests.certificates import Authority
+from tests.integration.exchange.guarded import BUNDLE, Guarded
 from tests.natsd import NatsServer
-from triptych.exchange import Entry, Exchange, ExchangeConfig, ExchangeUnavailable
+from triptych.exchange import Exchange, ExchangeConfig, ExchangeUnavailable
 from triptych.exchange.accounts import ROLES, permissions
 from triptych.exchange.connection import inbox_prefix
 from triptych.exchange.store import STREAMS
 from triptych.supervisor.secrets import Secrets
-from triptych.tls import TlsFiles
 
 WORKERS = ("encoder", "denoiser", "decoder")
-BUNDLE = {"file": Entry(b"x" * 3_000_000)}  # in chunks
-
-
-class Guarded:
-    """A server with users, and the files that name them."""
-
-    def __init__(self, server: NatsServer, secrets: Secrets) -> None:
-        self.server = server
-        self.secrets = secrets
-
-    def config(self, role: str, tls: TlsFiles | None = None) -> ExchangeConfig:
-        return ExchangeConfig(
-            url=self.server.url,
-            user=role,
-            password_file=self.secrets.password(role),
-            manage_streams=role == "router",
-            tls=tls or TlsFiles(),
-            connect_timeout_s=5.0,
-            answer_timeout_s=2.0,
-        )
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guarded]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     secrets = Secrets(folder / "secrets")
     secrets.make()
@@ -249,62 +227,3 @@ async def test_a_worker_waits_for_the_streams(tmp_path: Path) -> None:
                 assert router.connected
     finally:
         server.stop()
-
-
-async def test_nats_by_tls(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    server_files, router = authority.issue("nats"), authority.issue("router")
-    stranger = Authority(tmp_path / "theirs").issue("router")
-    secrets = Secrets(tmp_path / "secrets")
-    secrets.make(tls=server_files)
-    server = NatsServer(tmp_path / "store", secrets.nats_config)
-    server.start()
-    guarded = Guarded(server, secrets)
-    try:
-        async with Exchange(guarded.config("router", router)) as exchange:
-            ref = await exchange.put("outputs", BUNDLE)
-            server.stop()
-            authority.issue("router")  # renewed in place, for the next connection
-            server.start()
-            assert (await exchange.get(ref)).keys() == BUNDLE.keys()
-        for shown in (stranger, TlsFiles(ca=authority.ca)):
-            with pytest.raises(ExchangeUnavailable, match="NATS server at"):
-                await Exchange(guarded.config("router", shown)).__aenter__()
-    finally:
-        server.stop()
-
-
-async def test_a_server_that_speaks_in_clear_is_told_nothing(tmp_path: Path) -> None:
-    """Who is between us and NATS could say that it knows no TLS, and be sent the password."""
-    router, password = Authority(tmp_path).issue("router"), tmp_path / "password"
-    password.write_text("secret")
-    heard = bytearray()
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"x","version":"2.15.1","max_payload":8388608,"auth_required":true}\r\n')
-        while data := await reader.read(4096):
-            heard.extend(data)
-        writer.close()
-
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        config = ExchangeConfig(url=url, user="router", password_file=password, tls=router, connect_timeout_s=1.0)
-        config = replace(config, answer_timeout_s=0.5)
-        with pytest.raises(ExchangeUnavailable, match="handshake_first"):
-            await Exchange(config).__aenter__()
-    assert heard.startswith(b"\x16\x03")  # how TLS begins
-    assert b"CONNECT" not in heard
-    assert b"secret" not in heard
-
-
-def test_secrets_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
-    secrets = Secrets(tmp_path / "secrets")
-    secrets.make()
-    before = {path: path.read_text() for path in (tmp_path / "secrets").rglob("*") if path.is_file()}
-    secrets.make()
-    assert before == {path: path.read_text() for path in (tmp_path / "secrets").rglob("*") if path.is_file()}
-    assert all(path.stat().st_mode & 0o77 == 0 for path in (tmp_path / "secrets").rglob("*"))
-    passwords = {secrets.password(role).read_text() for role in ROLES}
-    assert len(passwords) == len(ROLES)
-    assert len({secrets.worker_token(role).read_text() for role in ROLES}) == 1
-    assert all(permissions(role).publish for role in ROLES)
