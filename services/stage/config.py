@@ -1,15 +1,12 @@
 """The settings that every stage worker has."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.exchange import ExchangeConfig
+from triptych.heartbeats import is_worker_id
 from triptych.rpc.exposure import refuse_unprotected
 from triptych.tls import TlsFiles
-
-# A token of a NATS subject.
-_WORKER_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class WorkerConfig:
             insecure=self.insecure,
             remedy="Name a token_file that the router has too, or tls files with a ca",
         )
-        if self.worker_id is not None and not _WORKER_ID.fullmatch(self.worker_id):
+        if self.worker_id is not None and not is_worker_id(self.worker_id):
             raise ValueError("worker_id: must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
         if self.max_active_jobs < 1:
             raise ValueError("max_active_jobs: must be at least 1")

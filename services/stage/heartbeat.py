@@ -9,11 +9,12 @@ import structlog
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.stage.numerics import device_label, numerics_id
+from services.stage.stage_name import stage_name
 from triptych import __version__
 from triptych.durations import duration_of
 from triptych.exchange import ExchangeUnavailable
+from triptych.heartbeats import heartbeat_subject
 from triptych.rpc import RpcServer
-from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import (
     WORKER_STATE_DRAINING,
     WORKER_STATE_LOADING,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from services.stage.worker import WorkerHost
 
 log = structlog.get_logger()
-SUBJECT = "triptych.v1.heartbeat"
 
 
 class DeviceHangs(Exception):
@@ -50,8 +50,7 @@ class Heartbeat:
         self._sequence = 0
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
-        stage = Stage.Name(host.stage).removeprefix("STAGE_").lower()
-        self._subject = f"{SUBJECT}.{stage}.{host.worker_id}"
+        self._subject = heartbeat_subject(stage_name(host.stage), host.worker_id)
 
     async def run(self) -> None:
         """Beat for ever, the first time at once.

@@ -25,6 +25,7 @@ from services.stage.heartbeat import DeviceHangs, Heartbeat
 from services.stage.numerics import choose_device
 from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
+from services.stage.stage_name import stage_name
 from services.stage.term import keep_term
 from services.stage.yield_points import YieldPoint
 from triptych.address_file import address_file
@@ -204,11 +205,6 @@ async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
 def _default_worker_id(stage: "Stage.ValueType") -> str:
     host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{stage_name(stage)}-{host}-{os.getpid()}"
-
-
-def stage_name(stage: "Stage.ValueType") -> str:
-    """ "encode", "denoise" or "decode"."""
-    return Stage.Name(stage).removeprefix("STAGE_").lower()
 
 
 def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHost, Config], StageService]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from triptych.exchange.connection import inbox_prefix
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX
 from triptych.exchange.streams import events_subject
+from triptych.heartbeats import heartbeat_subject
 from triptych.tls import TlsFiles
 
 ROLES = ("router", "encoder", "denoiser", "decoder")
@@ -48,16 +49,16 @@ def permissions(role: str) -> Permissions:
     return {
         # It owns the streams: only what it may hear is bounded.
         "router": Permissions(
-            asks=(">",), hears=(own, "triptych.v1.heartbeat.*.*", _PREVIEW_MADE, events_subject("*"))
+            asks=(">",), hears=(own, heartbeat_subject("*", "*"), _PREVIEW_MADE, events_subject("*"))
         ),
         "encoder": Permissions(
             asks=(_LEADERS, *_writer("conditioning"), *_reader("conditioning"), *_bucket("conditioning")),
-            tells=(_heartbeat("encode"),),
+            tells=(heartbeat_subject("encode", "*"),),
             hears=(own,),
         ),
         "denoiser": Permissions(
             asks=(_LEADERS, *_reader("conditioning"), *_writer("latents"), *_reader("latents")),
-            tells=(_heartbeat("denoise"),),
+            tells=(heartbeat_subject("denoise", "*"),),
             requests=(_PREVIEW_LATENTS,),
             hears=(own,),
         ),
@@ -69,7 +70,7 @@ def permissions(role: str) -> Permissions:
                 *_writer("outputs"),
                 *_bucket("preview_maps"),
             ),
-            tells=(_heartbeat("decode"), _PREVIEW_MADE),
+            tells=(heartbeat_subject("decode", "*"), _PREVIEW_MADE),
             hears=(own, _PREVIEW_LATENTS),
             answers=True,
         ),
@@ -162,10 +163,6 @@ _API = "$JS.API."
 _STREAMS_API = "triptych.streams."
 # Which terms of routers there have been.
 _LEADERS = "$JS.API.STREAM.INFO.KV_leader"
-
-
-def _heartbeat(stage: str) -> str:
-    return f"triptych.v1.heartbeat.{stage}.*"
 
 
 def _writer(store: str) -> tuple[str, ...]:

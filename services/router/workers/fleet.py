@@ -20,14 +20,14 @@ from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from services.router.workers.links import WorkerLinks
+from triptych.heartbeats import heartbeat_subject, is_worker_id
 from triptych.rpc.channel import RENEWAL_GRACE_S
 from triptych.tls import Stamp, TlsError
 from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 
 log = structlog.get_logger()
 
-HEARTBEAT_SUBJECTS = "triptych.v1.heartbeat.*.*"
-_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+HEARTBEAT_SUBJECTS = heartbeat_subject("*", "*")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 MAX_WORKERS = 4096
 _MAX_MERGE_KEYS = 64
@@ -249,11 +249,11 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
     except DecodeError:
         return None
     good = (
-        _WORKER_ID.fullmatch(beat.worker_id)
+        is_worker_id(beat.worker_id)
         and _ADDRESS.fullmatch(beat.address)
         and beat.stage in FROM_PROTO
         # A worker's own NATS user lets it speak for workers of its stage only.
-        and subject.split(".")[-2:] == [FROM_PROTO[beat.stage].value, beat.worker_id]
+        and subject == heartbeat_subject(FROM_PROTO[beat.stage].value, beat.worker_id)
     )
     return beat if good else None
 

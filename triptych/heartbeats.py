@@ -1,0 +1,15 @@
+"""What workers are called, and the NATS subjects on which they say that they are there."""
+
+import re
+
+_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def is_worker_id(text: str) -> bool:
+    """Whether a worker can be called so: it becomes a token of its subject."""
+    return _WORKER_ID.fullmatch(text) is not None
+
+
+def heartbeat_subject(stage: str, worker_id: str) -> str:
+    """Where a worker of a stage ("encode", "denoise", "decode") is heard; "*" stands for any."""
+    return f"triptych.v1.heartbeat.{stage}.{worker_id}"
