@@ -24,8 +24,8 @@ _OVERLAY = "padding_mask_crop"
 class DecodeWork:
     """One output of one job. `bundles` are its conditioning that a decode block declares, then its latents.
 
-    From `tile_from_pixels` on (width × height) the VAE decodes in tiles: less memory at its peak.
-    With `preview_vae` in place of the model's own VAE the same blocks make a preview.
+    From `tile_from_pixels` on (width × height) the VAE decodes in tiles: less memory at its peak. With `preview_vae` in
+    place of the model's own VAE the same blocks make a preview.
     """
 
     model: HostedModel

@@ -28,6 +28,8 @@ JPEG_QUALITY = 92
 WEBP_QUALITY = 90
 # x264's constant rate factor: 18 is taken to be visually lossless.
 MP4_CRF = "18"
+# Of a video whose job says nothing of it.
+DEFAULT_FPS = 16.0
 
 
 def encode_media(

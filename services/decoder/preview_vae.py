@@ -56,11 +56,11 @@ class _Decoded:
         self.sample = sample
 
 
-def picked(latents: Tensor, count: int = MAX_FRAMES) -> Tensor:
-    """So many frames of a video's latents (b, channels, frames, h, w), the first and the last among them."""
-    if latents.ndim != 5 or latents.shape[2] <= count:
+def picked(latents: Tensor) -> Tensor:
+    """At most `MAX_FRAMES` of a video's latents (b, channels, frames, h, w), the first and the last among them."""
+    if latents.ndim != 5 or latents.shape[2] <= MAX_FRAMES:
         return latents
-    return latents[:, :, torch.linspace(0, latents.shape[2] - 1, count).round().long()]
+    return latents[:, :, torch.linspace(0, latents.shape[2] - 1, MAX_FRAMES).round().long()]
 
 
 def pooled(latents: Tensor, max_cells: int) -> Tensor:

@@ -12,6 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from services.decoder.decode_work import DecodeWork
+from services.decoder.media import DEFAULT_FPS
 from services.decoder.pictures import Frames
 from services.decoder.preview_decoder import PreviewDecoder
 from services.decoder.preview_decoders import PreviewDecoders
@@ -126,6 +127,6 @@ class Previews:
     ) -> tuple[bytes, tuple[int, int]]:
         spec = request.spec
         is_video = model.checkpoint.profile.media_kind == MEDIA_KIND_VIDEO
-        seconds = spec.frame_count / (spec.fps or 16.0) if is_video else 0.0
+        seconds = spec.frame_count / (spec.fps or DEFAULT_FPS) if is_video else 0.0
         write = partial(preview_file, frames, (spec.width, spec.height), max_side, seconds)
         return await asyncio.get_running_loop().run_in_executor(self._files, write)

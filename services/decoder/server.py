@@ -10,9 +10,10 @@ from grpc.aio import Server
 
 from services.decoder.config import DecoderConfig
 from services.decoder.decode_work import DecodeWork
-from services.decoder.media import encode_media
+from services.decoder.media import DEFAULT_FPS, encode_media
 from services.decoder.pictures import Frames, pictures
 from services.decoder.previews import Previews
+from services.stage.conditioning import is_for
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
 from services.stage.hosted_models import HostedModels
@@ -22,15 +23,13 @@ from services.stage.spec_check import check_spec
 from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
 from triptych.exchange import Bundle, Entry
+from triptych.outputs import FILE
 from triptych.rpc.at_work import say_at_work
 from triptych.rpc.typing import Context
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceServicer, add_DecoderServiceServicer_to_server
 from triptych.v1.job_pb2 import Conditioning, JobSpec, Output
 from triptych.v1.worker_pb2 import MEDIA_KIND_VIDEO, CacheStats
-
-# Name of the one value in an output's bundle.
-FILE = "file"
 
 
 class DecoderServer(DecoderServiceServicer):
@@ -97,9 +96,7 @@ class DecoderServer(DecoderServiceServicer):
         refs = [
             entry.data
             for entry in conditioning
-            if (not entry.HasField("output_index") or entry.output_index == output_index)
-            and entry.block in contracts
-            and declared & contracts[entry.block].carried
+            if is_for(entry, output_index) and entry.block in contracts and declared & contracts[entry.block].carried
         ]
         return list(await asyncio.gather(*(self._host.exchange.get(ref) for ref in refs)))
 
@@ -122,5 +119,5 @@ class DecoderServer(DecoderServiceServicer):
 def _file(frames: Frames, spec: JobSpec, *, is_video: bool) -> tuple[bytes, str, tuple[int, int]]:
     """The file, its media type, and the size of its frames."""
     made = pictures(frames)
-    data, media_type = encode_media(made, spec.output_format, spec.fps or 16.0, is_video=is_video)
+    data, media_type = encode_media(made, spec.output_format, spec.fps or DEFAULT_FPS, is_video=is_video)
     return data, media_type, made[0].size

@@ -16,6 +16,7 @@ from services.denoiser.output_observer import OutputObserver
 from services.denoiser.pauses import Pauses
 from services.denoiser.previews import Previews
 from services.stage.calls import Call
+from services.stage.conditioning import is_for
 from services.stage.hosted_model import HostedModel
 from services.stage.patience import put_patiently
 from services.stage.short_memory import run_twice
@@ -24,7 +25,7 @@ from triptych.durations import duration_of
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import Bundle
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
-from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, Conditioning, JobRestartOnly, Latents, Progress
+from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, JobRestartOnly, Latents, Progress
 from triptych.v1.worker_pb2 import Measurement
 
 log = structlog.get_logger()
@@ -169,7 +170,7 @@ class Denoising:
         return await run_twice(self._host.thread, rank, function, on_pause=told, holds=holds, kind=self._kind)
 
     async def _work(self, output_index: int) -> DenoiseWork:
-        entries = [entry for entry in self._request.conditioning if _is_for(entry, output_index)]
+        entries = [entry for entry in self._request.conditioning if is_for(entry, output_index)]
         bundles = await asyncio.gather(*(self._host.exchange.get(entry.data) for entry in entries))
         observer = OutputObserver(self, self._loop, self._host.thread, self._config, self._checkpoints, output_index)
         resume = await self._checkpoints.resume(output_index)
@@ -216,7 +217,3 @@ class Denoising:
 
     def _finished(self) -> DenoiseFinished:
         return DenoiseFinished(device_time=duration_of(self._device_s), measurements=self._measurements)
-
-
-def _is_for(entry: Conditioning, output_index: int) -> bool:
-    return not entry.HasField("output_index") or entry.output_index == output_index

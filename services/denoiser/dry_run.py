@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from services.stage.checkpoint import DENOISE, Checkpoint
-from services.stage.hosted_block import HostedBlock
+from services.stage.hosted_block import HostedBlock, stored_components
 from services.stage.job_inputs import guidance, job_inputs
 from services.stage.tensors import is_carried
 from triptych.v1.job_pb2 import JobSpec
@@ -63,9 +63,7 @@ class DryRun:
 
     def _pipeline(self, name: str) -> Any:
         pipeline = self._checkpoint.blocks[name].init_pipeline(self._checkpoint.place)
-        for component, spec in list(pipeline._component_specs.items()):
-            if spec.default_creation_method != "from_pretrained" or spec.pretrained_model_name_or_path is None:
-                continue
+        for component, spec in stored_components(pipeline).items():
             is_module = spec.type_hint is not None and issubclass(spec.type_hint, torch.nn.Module)
             pipeline.register_components(**{component: _shell(spec) if is_module else spec.load()})
         networks = {key: part for key, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}

@@ -37,12 +37,10 @@ class HostedBlock:
         pipeline = checkpoint.blocks[name].init_pipeline(checkpoint.place)
         # Only the shape of the latents is wanted of the VAE while denoising.
         shell = checkpoint.vae_shell if name == DENOISE else None
-        for component, spec in list(pipeline._component_specs.items()):
-            if spec.default_creation_method != "from_pretrained" or spec.pretrained_model_name_or_path is None:
-                continue
-            if component == "vae" and shell is not None:
-                continue
-            pipeline.register_components(**{component: _load_component(checkpoint, component, spec, dtype, device)})
+        for component, spec in stored_components(pipeline).items():
+            if component != "vae" or shell is None:
+                loaded = _load_component(checkpoint, component, spec, dtype, device)
+                pipeline.register_components(**{component: loaded})
         if shell is not None:
             pipeline.vae = shell
         _check_device(checkpoint, name, pipeline, device)
@@ -98,6 +96,15 @@ class HostedBlock:
         contract = self.contract
         values = {name: (state.get(name), kind) for name, kind in contract.outputs.items() if name in contract.carried}
         return {name: value for name, value in values.items() if value[0] is not None}
+
+
+def stored_components(pipeline: Any) -> dict[str, Any]:
+    """What of a pipeline lies in its checkpoint, as diffusers describes it; the rest is made from configs alone."""
+    return {
+        name: spec
+        for name, spec in pipeline._component_specs.items()
+        if spec.default_creation_method == "from_pretrained" and spec.pretrained_model_name_or_path is not None
+    }
 
 
 def guiders(pipeline: Any) -> dict[str, Any]:

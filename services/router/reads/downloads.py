@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator, Callable
 from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import Exchange
+from triptych.outputs import FILE
 from triptych.v1.job_pb2 import Job, Output
 from triptych.v1.router_service_pb2 import OutputChunk
 
 CHUNK_BYTES = 1024 * 1024
-# The one value of an output's bundle.
-FILE = "file"
 
 
 class Downloads:
