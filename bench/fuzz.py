@@ -117,9 +117,9 @@ async def _read(stream: Any, may_be_silent: bool) -> bool:
         stream.cancel()
 
 
-def calls(methods: list[MethodDescriptor]) -> st.SearchStrategy[list[tuple[MethodDescriptor, bytes]]]:
+def calls() -> st.SearchStrategy[list[tuple[MethodDescriptor, bytes]]]:
     """A handful of calls: mostly requests, some noise."""
-    one = st.sampled_from(methods).flatmap(
+    one = st.sampled_from(METHODS).flatmap(
         lambda method: st.tuples(
             st.just(method),
             st.one_of(
@@ -130,18 +130,18 @@ def calls(methods: list[MethodDescriptor]) -> st.SearchStrategy[list[tuple[Metho
     return st.lists(one, min_size=TOGETHER, max_size=TOGETHER)
 
 
-def fuzz(count: int, folder: Path, *, methods: list[MethodDescriptor] | None = None, draw: int = 0) -> Findings:
+def fuzz(count: int, folder: Path, *, draw: int = 0) -> Findings:
     """Make so many calls; what came of them. The same `draw` draws the same requests."""
     with asyncio.Runner() as runner:
         server = NatsServer(folder / "nats")
         server.start()
         try:
-            return runner.run(_fuzz(server, count, folder, methods or METHODS, draw))
+            return runner.run(_fuzz(server, count, folder, draw))
         finally:
             server.stop()
 
 
-async def _fuzz(server: NatsServer, count: int, folder: Path, methods: list[MethodDescriptor], draw: int) -> Findings:
+async def _fuzz(server: NatsServer, count: int, folder: Path, draw: int) -> Findings:
     token = new_token()
     tokens = folder / "tokens.toml"
     tokens.write_text(token_entry(token, "acme", ["submit", "read"]))
@@ -157,13 +157,11 @@ async def _fuzz(server: NatsServer, count: int, folder: Path, methods: list[Meth
         fuzzer = Fuzzer(channel, psutil.Process(router.pid))
         loop = asyncio.get_running_loop()
         # Hypothesis draws in a thread; the calls are made here.
-        await asyncio.to_thread(_draw, fuzzer, loop, count, methods, draw)
+        await asyncio.to_thread(_draw, fuzzer, loop, count, draw)
         return fuzzer.findings
 
 
-def _draw(
-    fuzzer: Fuzzer, loop: asyncio.AbstractEventLoop, count: int, methods: list[MethodDescriptor], draw: int
-) -> None:
+def _draw(fuzzer: Fuzzer, loop: asyncio.AbstractEventLoop, count: int, draw: int) -> None:
     @seed(draw)
     @settings(
         max_examples=-(-count // TOGETHER),
@@ -172,7 +170,7 @@ def _draw(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(calls(methods))
+    @given(calls())
     def send(drawn: list[tuple[MethodDescriptor, bytes]]) -> None:
         asyncio.run_coroutine_threadsafe(fuzzer.send(drawn), loop).result(60)
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,31 +14,27 @@ class ConfigError(ValueError):
     """An unknown key or a bad value; the message names it."""
 
 
-def load_config(
-    kind: type[_Config], program: str, arguments: Sequence[str] | None = None, *, description: str | None = None
-) -> _Config:
+def load_config(kind: type[_Config], program: str) -> _Config:
     """A program's configuration. A bad value or an unknown key is named on standard error and ends it with status 2.
 
     A field `listen` is `--listen`, the variable `TRIPTYCH_LISTEN` and the TOML key `listen`; a nested field is
     `--exchange.url`, `TRIPTYCH_EXCHANGE__URL` and `url` under `[exchange]`. The file is named by `--config`.
     """
-    parser = ArgumentParser(
-        prog=program, description=description, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml"
-    )
+    parser = ArgumentParser(prog=program, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml")
     try:
-        return _parse(parser, kind, list(sys.argv[1:] if arguments is None else arguments))
+        return _parse(parser, kind, sys.argv[1:])
     except ConfigError as error:
         parser.exit(2, f"{program}: {error}{os.linesep}")
         raise
 
 
-def reread_config(kind: type[_Config], program: str, arguments: Sequence[str] | None = None) -> _Config:
+def reread_config(kind: type[_Config], program: str) -> _Config:
     """Like `load_config`, of a program that runs already: what is bad raises `ConfigError`."""
     parser = ArgumentParser(
         prog=program, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml", exit_on_error=False
     )
     try:
-        return _parse(parser, kind, list(sys.argv[1:] if arguments is None else arguments))
+        return _parse(parser, kind, sys.argv[1:])
     except Exception as error:
         raise ConfigError(str(error)) from error
 

@@ -26,9 +26,7 @@ def suite_config(
     folder: Path,
     *,
     routers: int = 1,
-    encoders: int = 1,
     denoisers: int = 2,
-    decoders: int = 1,
     more: Mapping[str, Sequence[str]] = {},
 ) -> SuiteConfig:
     """Write the models, and say what the suite consists of. `more` are further flags per role."""
@@ -39,9 +37,7 @@ def suite_config(
         catalog=write_models(folder / "models"),
         router_config=write_router_config(folder),
         routers=routers,
-        encoders=encoders,
         denoisers=denoisers,
-        decoders=decoders,
         device="cpu",
         threads=1,
         stage_threads=1,

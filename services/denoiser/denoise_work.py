@@ -43,8 +43,8 @@ class DenoiseWork:
 
     `conditioning` are the bundles of the encoder's blocks, in their order; `resume` is the state to go on from, None to
     begin at the beginning. `amendments` has the step count to run, which may change meanwhile. `refined` are latents of
-    another job that have run `refined_step_count` of its steps, to go on from instead of noise.
-    `previews` is None for a job that wants none.
+    another job that have run `refined_step_count` of its steps, to go on from instead of noise. `previews` is None for
+    a job that wants none.
     """
 
     model: HostedModel

@@ -121,6 +121,7 @@ class DeviceThread:
         `on_pause` is told, there, when the function is paused and when it goes on. `alone`: not while other work is
         paused, whose memory would be taken still, nor other work beside it. `holds`: nothing goes before it once it is
         started. `kind`: its calls may be computed with those of other work of this kind.
+
         Cancelling the awaiting task drops work that waits and stops work that was started, at its next `give_way`.
         Raises `TooMuchWaits`.
         """

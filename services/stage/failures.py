@@ -15,8 +15,8 @@ def stage_failure(error: Exception, doing: str, spec: JobSpec, *, underway: bool
     """The catalog's error for what went wrong with a job while `doing` ("denoising", say).
 
     A ValueError is the blocks' own check of a job's inputs, an OverflowError a number among them that is out of all
-    proportion; an out-of-memory names what may help. Most inputs have no declared type: a wrong one in
-    `extra` is told by what the block raises, and then each of them is named.
+    proportion; an out-of-memory names what may help. Most inputs have no declared type: a wrong one in `extra` is told
+    by what the block raises, and then each of them is named.
 
     Unless the work was `underway`: blocks that got through a step have taken the job's inputs, so that the same
     exceptions later are not the client's fault. Another try may pass.

@@ -30,8 +30,8 @@ def add_yield_points(network: torch.nn.Module, give_way: Callable[[], None]) -> 
     """Call `give_way` before each block of the network, in every job's forwards; returns how many blocks there are.
 
     Blocks are told by structure, whatever the family: the network lists them. A VAE's are passed once a tile, or once a
-    few frames. Hooks are called outside of a block that
-    was compiled by itself, and are lost in a network that was compiled as a whole.
+    few frames. Hooks are called outside of a block that was compiled by itself, and are lost in a network that was
+    compiled as a whole.
     """
     blocks = list(_blocks(network))
     for block in blocks:

@@ -12,6 +12,7 @@ _KEPT_SIZES = 8
 _MAX_WEIGHT = 100
 # The prior speaks for sizes that were not measured, as far around those that were.
 _ANCHOR_SPREAD = 8.0
+_PRIOR_WEIGHT = 1.0
 
 PointState = tuple[int, float, list[tuple[float, float]]]
 """A size, the weight of all its measurements, and the last ones: seconds, weight."""
@@ -44,13 +45,12 @@ class Curve:
     """Seconds of one call: `a + b·size + c·size²`, a weighted least-squares fit.
 
     Each measured size is a point, as heavy as it was often measured. The prior stands beside them as measurements that
-    were never made and count `prior_weight` in all: of the level at first, and for ever of the shape, where nothing
-    was measured. The sizes measured last are kept.
+    were never made and count as one in all: of the level at first, and for ever of the shape, where nothing was
+    measured. The sizes measured last are kept.
     """
 
-    def __init__(self, prior: Quadratic, prior_weight: float = 1.0) -> None:
+    def __init__(self, prior: Quadratic) -> None:
         self._prior = prior
-        self._prior_weight = prior_weight
         self._measured: dict[int, _Measured] = {}
         self._fitted: Quadratic | None = None
 
@@ -115,12 +115,12 @@ class Curve:
         weight = sum(weight for weight, _ in ratios)
         if not weight:
             return []
-        level = exp(sum(weight * ratio for weight, ratio in ratios) / (weight + self._prior_weight))
+        level = exp(sum(weight * ratio for weight, ratio in ratios) / (weight + _PRIOR_WEIGHT))
         sizes = [point.x for point in points if point.x > 0.0]
         middle = exp(sum(map(log, sizes)) / len(sizes)) if sizes else 0.0
         around = [middle / _ANCHOR_SPREAD, middle, middle * _ANCHOR_SPREAD] if middle else [0.0]
         values = [(size, level * self._prior.at(size)) for size in around]
-        return [Point(size, value, self._prior_weight / len(values)) for size, value in values if value > 0.0]
+        return [Point(size, value, _PRIOR_WEIGHT / len(values)) for size, value in values if value > 0.0]
 
 
 def _is_sound(measurement: tuple[float, float]) -> bool:
