@@ -18,7 +18,7 @@ from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import guidance, noise
 from services.stage.tensors import from_bundle
 from services.stage.yield_points import add_yield_points
-from tests.unit.stage.denoising_bench import CPU, Watching, bits
+from tests.unit.denoiser.denoising_bench import CPU, Watching, bits
 from triptych.exchange import Bundle
 from triptych.v1.job_pb2 import JobSpec
 

@@ -10,7 +10,7 @@ import torch
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.yield_points import add_yield_points
-from tests.unit.stage.denoising_bench import DenoisingBench, Watching, bits, run, spec
+from tests.unit.denoiser.denoising_bench import DenoisingBench, Watching, bits, run, spec
 
 BLOCKS = {"sdxl": 34, "flux": 4, "sd3": 2, "wan": 2}
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from services.decoder.preview_decoder import PreviewDecoder, own_vae, tiny_decoder
 from services.stage.device_thread import DeviceThread
 from services.stage.tensors import to_bundle
-from tests.unit.stage.decoding_bench import DecodingBench, run
+from tests.unit.decoder.decoding_bench import DecodingBench, run
 
 MODELS = Path(__file__).parents[3] / "models" / "shapes"
 SIDE = 96

@@ -13,7 +13,7 @@ from services.denoiser.amendments import Amendments, StepScale
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.tensors import to_bundle
-from tests.unit.stage.denoising_bench import DenoisingBench, Watching, bits, run, spec
+from tests.unit.denoiser.denoising_bench import DenoisingBench, Watching, bits, run, spec
 from triptych.v1.job_pb2 import Amendment, FinishNow
 
 FINISH = Amendment(finish_now=FinishNow())

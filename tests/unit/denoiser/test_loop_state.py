@@ -15,7 +15,7 @@ from services.denoiser.state_codec import StateCodec, Uncapturable
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.tensors import to_bundle
-from tests.unit.stage.denoising_bench import CPU, DenoisingBench, Watching, bits, run, spec
+from tests.unit.denoiser.denoising_bench import CPU, DenoisingBench, Watching, bits, run, spec
 from triptych.exchange.parcel import pack, unpack
 
 STOP_AT = 5
@@ -166,7 +166,7 @@ def test_the_codec_refuses_what_it_does_not_know(value: object) -> None:
 def test_no_class_outside_of_diffusers_is_ever_rebuilt() -> None:
     for module, name in (
         ("subprocess", "Popen"),
-        ("tests.unit.stage.denoising_bench", "Watching"),
+        ("tests.unit.denoiser.denoising_bench", "Watching"),
         ("diffusers.guiders.x", "Y"),
     ):
         with pytest.raises(Uncapturable):

@@ -13,7 +13,7 @@ import torch
 from services.decoder.decode_work import DecodeWork
 from services.stage.device_thread import DeviceThread
 from services.stage.short_memory import run_twice
-from tests.unit.stage.decoding_bench import DecodingBench, pixels, run
+from tests.unit.decoder.decoding_bench import DecodingBench, pixels, run
 
 SIDE = 512
 

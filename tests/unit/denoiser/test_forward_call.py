@@ -10,7 +10,7 @@ import torch
 from services.denoiser.forward_call import ForwardCall, Unmergeable, close, together
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
-from tests.unit.stage.denoising_bench import DenoisingBench, Watching, run, spec
+from tests.unit.denoiser.denoising_bench import DenoisingBench, Watching, run, spec
 
 SHARED = {"sdxl": 0, "flux": 2, "sd3": 0, "wan": 0}
 

@@ -16,7 +16,7 @@ from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
 from services.stage.tensors import from_bundle
 from services.stage.yield_points import add_yield_points
-from tests.unit.stage.denoising_bench import CPU, DenoisingBench, Watching, bits, spec
+from tests.unit.denoiser.denoising_bench import CPU, DenoisingBench, Watching, bits, spec
 
 STEPS = 8
 
