@@ -59,7 +59,7 @@ class HostedBlock:
     def fork(self, guidance: float | None = None) -> Any:
         """A pipeline of one job: own blocks, schedulers, guiders and VAEs, shared weights.
 
-        Takes 0.1 to 0.3 ms, and 2 ms more where there is a VAE.
+        Takes 0.1 to 0.5 ms, and 1 to 2 ms more where there is a VAE.
         """
         fork = copy.copy(self.pipeline)
         fork._blocks = copy.deepcopy(self.pipeline._blocks)

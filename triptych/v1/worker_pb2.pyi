@@ -106,7 +106,7 @@ class ModelProfile(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     fingerprint: _builtins.str
-    """Hash of the checkpoint's configs and weights' headers."""
+    """Hash of the checkpoint's files: small ones whole, of weights the size, the header and samples."""
     media_kind: Global___MediaKind.ValueType
     vae_scale_factor: _builtins.int
     """Pixels per side of one latent cell."""
@@ -368,7 +368,7 @@ class WorkerHeartbeat(_message.Message):
     device: _builtins.str
     """"cpu", "cuda:0 NVIDIA H200", …"""
     numerics_id: _builtins.str
-    """Equal ids compute equal bits: device, dtypes, builds, threads."""
+    """Equal ids compute equal bits: device, builds, threads."""
     max_active_jobs: _builtins.int
     device_tflops: _builtins.float
     """10¹² floating point operations a second that models may get out of the device, roughly; 0: not measured."""
