@@ -1,4 +1,4 @@
-"""Tasks that run until they are cancelled: side by side, and to their end."""
+"""Waiting for tasks: to their end, side by side, and for one or an event."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -37,3 +37,12 @@ async def run_together(*works: Coroutine[Any, Any, None]) -> None:
             task.result()
     finally:
         await end(*tasks)
+
+
+async def either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:
+    """Wait until the work is done, whatever came of it, or the event is set."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

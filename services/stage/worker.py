@@ -36,7 +36,7 @@ from triptych.exchange import Exchange
 from triptych.logs import configure_logs
 from triptych.rpc import RpcServer, reachable_address
 from triptych.rpc.guard import Guard, PeerName, SharedToken, both, everyone, read_token
-from triptych.tasks import end
+from triptych.tasks import either, end
 from triptych.v1.job_pb2 import Stage
 from triptych.v1.worker_pb2 import CacheStats, ForwardCost
 
@@ -193,13 +193,9 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
     """Wait until the work is done (its error is raised here) or the end is wanted."""
-    waiting = asyncio.create_task(ending.wait())
-    try:
-        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
-    finally:
-        waiting.cancel()
+    await either(work, ending)
+    if work.done():
+        work.result()
 
 
 def _default_worker_id(stage: "Stage.ValueType") -> str:

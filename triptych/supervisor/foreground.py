@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from triptych.supervisor.config import SuiteConfig
 from triptych.supervisor.service import Service
 from triptych.supervisor.suite import Suite
+from triptych.tasks import either
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -27,7 +28,7 @@ async def run_suite(
     with _signals() as (first, second):
         starting = asyncio.create_task(suite.start())
         try:
-            await _either(starting, first)
+            await either(starting, first)
             if starting.done():
                 await starting
                 on_ready(suite)
@@ -39,7 +40,7 @@ async def run_suite(
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await starting
             stopping = asyncio.create_task(suite.stop())
-            await _either(stopping, second)
+            await either(stopping, second)
             suite.kill_all()
             await stopping
 
@@ -60,10 +61,3 @@ def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)
-
-
-async def _either(work: "asyncio.Task[None]", event: asyncio.Event) -> None:
-    """Wait for the one or the other, whatever comes of it."""
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
