@@ -1,5 +1,6 @@
 """A real nats-server for the tests."""
 
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -42,6 +43,11 @@ class NatsServer:
         if self._process is not None:
             self._process.terminate()
             self._reap()
+
+    def pause(self) -> None:
+        """Let it run no more, with its connections open, until it is killed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """End at once, as a crash would."""

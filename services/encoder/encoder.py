@@ -16,7 +16,7 @@ from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import guidance, noise
 from services.stage.numerics import numerics_id
 from services.stage.tensors import from_bundle
-from triptych.exchange import Bundle, Exchange
+from triptych.exchange import Bundle, Exchange, StoreFull
 from triptych.v1.job_pb2 import Conditioning, JobSpec
 
 _Result = TypeVar("_Result")
@@ -59,12 +59,16 @@ class Encoder:
     async def encode(self, model: HostedModel, spec: JobSpec, rank: Rank, owner: str = "") -> Encoded:
         """The job's conditioning, which only jobs of this owner find again; "" is everyone.
 
-        Raises `TriptychError`, and whatever a block raises.
+        Raises `TriptychError`, a `StoreFull` with what all blocks so far need together, and whatever a block raises.
         """
         job = _Job(spec, rank, model, await _apart(spec, model.inputs, spec), [], owner)
         for name in model.wanted(job.inputs):
             for output_index in range(spec.output_count) if model.checkpoint.contracts[name].draws else [None]:
-                await self._encode_block(job, name, output_index)
+                try:
+                    await self._encode_block(job, name, output_index)
+                except StoreFull as error:
+                    made = sum(entry.data.byte_size for entry in job.conditioning)
+                    raise StoreFull(error.store, made + error.byte_size) from error
         return Encoded(job.conditioning, job.cached, job.device_s)
 
     async def _encode_block(self, job: _Job, name: str, output_index: int | None) -> None:

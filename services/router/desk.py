@@ -122,6 +122,7 @@ class Desk:
     def _end(self, job: LiveJob) -> None:
         """The job's end is recorded. If a former leader recorded it, the scheduler has yet to hear of it."""
         self.driver.cancel(job.job_id)
+        self._retention.note_end(job.record)
         self.jobs.end(job)
 
     def _bound_encodes(self, ahead_jobs: int | None) -> None:

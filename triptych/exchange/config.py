@@ -106,10 +106,10 @@ class ExchangeConfig:
         parts = [urlsplit(server if "://" in server else f"nats://{server}") for server in self.servers]
         return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)
 
-    def most_bytes(self, store: str) -> int:
-        """How large a bundle of the store may be: one beyond the whole store would wait for room for ever."""
+    def room_bytes(self, store: str) -> int:
+        """What an empty store holds: a bundle that is larger would wait for room for ever."""
         of_store: int = getattr(self, f"{store}_max_bytes")
-        return min(self.max_bundle_bytes, int(_FITS * of_store))
+        return int(_FITS * of_store)
 
     def _check_sizes(self) -> None:
         if self.chunk_bytes > MAX_CHUNK_BYTES:

@@ -136,24 +136,26 @@ class Connection:
             self._log.warning("nats_close_failed", error=repr(error))
         self._fail_questions()
 
-    async def ask(self, subject: str, payload: bytes | memoryview = b"") -> Msg:
-        """Send one message and return its answer.
+    async def ask(self, subject: str, payload: bytes | memoryview = b"", *, persist: bool = True) -> Msg:
+        """Send one message and return its answer. Unless it is to `persist`, it ends with the connection.
 
         Raises ExchangeUnavailable after `answer_timeout_s`, lost connections included; at once when NATS has been away
         for longer than that already.
         """
         try:
             async with asyncio.timeout(self._config.answer_timeout_s):
-                return await self._ask_until_answered(subject, payload)
+                return await self._ask_until_answered(subject, payload, persist=persist)
         except TimeoutError as error:
             why = f"no answer from NATS within {self._config.answer_timeout_s:g} s"
             raise ExchangeUnavailable(why) from error
         except nats.errors.Error as error:
             raise ExchangeUnavailable(str(error)) from error
 
-    async def _ask_until_answered(self, subject: str, payload: bytes | memoryview) -> Msg:
+    async def _ask_until_answered(self, subject: str, payload: bytes | memoryview, *, persist: bool) -> Msg:
         while True:
             self._refuse_if_hopeless()
+            if not persist and not self.connected:
+                raise ExchangeUnavailable("the connection to NATS is lost")
             await self._up.wait()
             try:
                 answer = await self._ask_once(subject, payload)

@@ -51,11 +51,16 @@ class BundleCorrupt(ExchangeError):
 
 
 class StoreFull(ExchangeError):
-    """The store has reached its byte limit and refuses newcomers; what it holds is untouched."""
+    """The store has reached its byte limit and refuses newcomers; what it holds is untouched.
 
-    def __init__(self, store: str) -> None:
-        super().__init__(f"store {store} is full", Reason.STORE_FULL)
+    `byte_size` is the refused bundle's, 0 if it is none.
+    """
+
+    def __init__(self, store: str, byte_size: int = 0) -> None:
+        metadata = {"store": store, "byte_size": str(byte_size)}
+        super().__init__(f"store {store} is full", Reason.STORE_FULL, metadata)
         self.store = store
+        self.byte_size = byte_size
 
 
 class StreamConflict(ExchangeError):

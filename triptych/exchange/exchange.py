@@ -31,7 +31,7 @@ from triptych.exchange.errors import (
     StoreFull,
 )
 from triptych.exchange.message import from_message, to_message
-from triptych.exchange.store import STREAMS, SUBJECT_PREFIX, Store
+from triptych.exchange.store import STREAMS, SUBJECT_PREFIX, Store, is_bundle_id
 from triptych.exchange.streams import reconcile, wait_for_streams
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
@@ -118,16 +118,16 @@ class Exchange:
         """
         place = Store(store)
         encoded = encode(bundle)
-        most = self._config.most_bytes(store)
+        most = min(self._config.max_bundle_bytes, self._config.room_bytes(store))
         if encoded.byte_size > most:
             why = f"{encoded.byte_size} bytes; at most {most} by max_bundle_bytes and {store}_max_bytes"
             raise BundleInvalid(why, Reason.STAGE_FAILED)
         ref = DataRef(store=store, bundle_id=secrets.token_hex(16), byte_size=encoded.byte_size)
         try:
             ref.digest = await self._write(place, ref.bundle_id, encoded)
-        except StoreFull:
+        except StoreFull as error:
             await self._discard(place, ref)
-            raise
+            raise StoreFull(store, encoded.byte_size) from error
         except BaseException:
             self._spawn(self._discard(place, ref))
             raise
@@ -149,15 +149,22 @@ class Exchange:
         except ManifestMalformed as error:
             raise BundleCorrupt(ref, str(error)) from error
 
-    async def delete(self, ref: DataRef) -> None:
-        """Remove a bundle; one that is gone already is fine."""
-        await Store.of(ref).purge(self._control, ref.bundle_id)
+    async def delete(self, ref: DataRef, *, persist: bool = True) -> None:
+        """Remove a bundle; one that is gone already is fine.
 
-    async def bundle_ids(self, store: str) -> set[str]:
-        """The ids of all bundles of a store, those included that a put has not finished."""
+        Unless it is to `persist` it is not tried again over another connection: by then somebody may need the bundle.
+        """
+        await Store.of(ref).purge(self._control, ref.bundle_id, persist=persist)
+
+    async def bundles(self, store: str) -> dict[str, bool]:
+        """The ids of all bundles of a store, and whether each is complete: of others the put is under way, or failed.
+
+        What else lies there is left out.
+        """
         prefix = f"{SUBJECT_PREFIX}.{Store(store).name}."
         found = await self.subjects(STREAMS[store], f"{prefix}>")
-        return {subject.removeprefix(prefix).partition(".")[0] for subject in found}
+        ids = {subject.removeprefix(prefix).partition(".")[0] for subject in found}
+        return {each: Store(store).manifest_subject(each) in found for each in ids if is_bundle_id(each)}
 
     async def subjects(self, stream: str, wanted: str) -> dict[str, int]:
         """A stream's subjects that match `wanted`, wildcards allowed, and how many messages each has."""

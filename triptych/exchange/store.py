@@ -21,6 +21,11 @@ _STORE_FAILED = 10077
 _LIMITS_REACHED = frozenset({10023, 10028, 10047})
 
 
+def is_bundle_id(text: str) -> bool:
+    """Whether it can be a bundle's id: nothing else may get into the subjects that are asked for, or purged."""
+    return _BUNDLE_ID.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Names of one store's stream and subjects, and what can be done with single messages of it.
@@ -37,7 +42,7 @@ class Store:
     @classmethod
     def of(cls, ref: DataRef) -> "Store":
         """The store that a reference names; raises BundleInvalid when it is no reference at all."""
-        if not _BUNDLE_ID.fullmatch(ref.bundle_id):
+        if not is_bundle_id(ref.bundle_id):
             raise BundleInvalid(f"not a bundle id: {ref.bundle_id!r}")
         return cls(ref.store)
 
@@ -87,10 +92,10 @@ class Store:
             return None
         raise ExchangeUnavailable(f"store {self.name}: {error.get('description')}")
 
-    async def purge(self, connection: Connection, bundle_id: str) -> None:
-        """Remove whatever there is of a bundle."""
+    async def purge(self, connection: Connection, bundle_id: str, *, persist: bool = True) -> None:
+        """Remove whatever there is of a bundle; see `Connection.ask`."""
         request = {"filter": f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.>"}
-        answer = await self._call(connection, f"STREAM.PURGE.{self.stream}", request)
+        answer = await self._call(connection, f"STREAM.PURGE.{self.stream}", request, persist=persist)
         if "error" in answer:
             raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
 
@@ -103,8 +108,10 @@ class Store:
         await connection.ask(f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.end")
         await self.purge(connection, bundle_id)
 
-    async def _call(self, connection: Connection, api: str, request: dict[str, str]) -> dict[str, Any]:
-        answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode())
+    async def _call(
+        self, connection: Connection, api: str, request: dict[str, str], *, persist: bool = True
+    ) -> dict[str, Any]:
+        answer = await connection.ask(f"$JS.API.{api}", json.dumps(request).encode(), persist=persist)
         parsed: dict[str, Any] = json.loads(answer.data)
         return parsed
 

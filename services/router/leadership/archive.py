@@ -92,6 +92,12 @@ class StoredWatch(Watch):
                 if followed.job.preview is not None and followed.job.preview is not shown:
                     shown = followed.job.preview
                     yield shown
+                if not woken and revision == before:
+                    # Nothing for a while: it may have ended, and its log gone to make room, since it was read.
+                    known = await super().job(job_id, who)
+                    ended = is_over(known)
+                    if ended:
+                        continue
                 await followed.news(_SOON_S if woken and revision == before else _LOOK_EVERY_S)
 
     @contextlib.asynccontextmanager

@@ -165,9 +165,10 @@ class Recorder:
     async def _sum_up(self) -> None:
         self._stale = False  # first: the record may change while it is written
         try:
-            await self._write_record()
             if self._job.over and self._job.spec.attachments:
+                # First: in a full bucket it makes the room that the record needs. The log has the end already.
                 await self._records.drop_spec(self._job.job_id)
+            await self._write_record()
         except BaseException:
             self._stale = True
             raise

@@ -59,19 +59,18 @@ class JobStore:
 
     async def forget(self, tenant: str, job_id: str) -> None:
         """Remove all of a job that nobody was told of."""
-        await asyncio.gather(self._remove(f"job.{tenant}.{job_id}"), self.drop_spec(job_id))
+        await asyncio.gather(self._purge(f"job.{tenant}.{job_id}"), self.drop_spec(job_id))
 
     async def prune(self, record: JobRecord) -> None:
-        """Leave nothing of a job that is over, nor of the request that made it; not even that there was something."""
+        """Leave nothing of a job that is over, nor of the request that made it."""
         tenant, job_id = record.job.tenant, record.job.job_id
-        keys = [f"job.{tenant}.{job_id}"]
-        if record.job.spec.attachments:
-            keys.append(f"spec.{job_id}")
         if record.request_id:
-            keys.append(f"request.{tenant}.{record.request_id}")
-        with compare_and_set.translated("jobs"):
-            for key in reversed(keys):
-                await self._exchange.jetstream.purge_stream(_STREAM, subject=f"{_SUBJECTS}{key}")
+            claimed = await self.claimed(tenant, record.request_id)
+            if claimed is not None and claimed.record.job.job_id == job_id:
+                await self._purge(f"request.{tenant}.{record.request_id}")
+        if record.job.spec.attachments:
+            await self.drop_spec(job_id)
+        await self._purge(f"job.{tenant}.{job_id}")
 
     async def write_spec(self, job_id: str, spec: JobSpec) -> None:
         """Store the complete spec of a job that has attachments."""
@@ -83,7 +82,7 @@ class JobStore:
 
     async def drop_spec(self, job_id: str) -> None:
         """The attachments are needed no more."""
-        await self._remove(f"spec.{job_id}")
+        await self._purge(f"spec.{job_id}")
 
     async def claim(self, tenant: str, request_id: str, record: JobRecord, last: int = 0) -> None:
         """Tie a request id to a job. Raises compare_and_set.Conflict if it is tied to one already."""
@@ -127,10 +126,10 @@ class JobStore:
             except nats.js.errors.KeyNotFoundError:
                 return None
 
-    async def _remove(self, key: str) -> None:
-        bucket = await self._bucket()
+    async def _purge(self, key: str) -> None:
+        """Leave not even that there was something: a marker of that would need room in a full bucket."""
         with compare_and_set.translated("jobs"):
-            await bucket.delete(key)
+            await self._exchange.jetstream.purge_stream(_STREAM, subject=f"{_SUBJECTS}{key}")
 
 
 def _key(subject: str) -> JobKey:

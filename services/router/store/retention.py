@@ -6,12 +6,13 @@ Where room is short, conditioning and latents that no such job names go before t
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
 from services.router.jobs import JobTable
 from services.router.leadership.lease import Deposed
+from services.router.store.named import bundles_of
 from triptych.durations import seconds_of
 from triptych.exchange import Exchange, ExchangeConfig, ExchangeError
 from triptych.tasks import run_together
@@ -50,12 +51,14 @@ class Retention:
         }
         # By store, for every bundle in it that no job names: since when, as far as is known (Unix seconds).
         self._unnamed: dict[str, dict[str, float]] = {store: {} for store in self._kept_s}
+        # What was there, and not complete, at the last look.
+        self._unfinished: dict[str, Collection[str]] = dict.fromkeys(self._kept_s, ())
         self._going: set[str] = set()
 
     def note_end(self, record: JobRecord) -> None:
-        """A job ended under an earlier router: what it named counts from then, not from this router's first look."""
+        """A job ended, now or under an earlier router: what it named counts from then, not from the next look."""
         ended_s = seconds_of(record.job.end_time)
-        for ref in _named(record):
+        for ref in bundles_of(record):
             since_s = self._unnamed.get(ref.store)
             if since_s is not None:
                 since_s[ref.bundle_id] = max(ended_s, since_s.get(ref.bundle_id, 0.0))
@@ -80,7 +83,8 @@ class Retention:
         """
         unnamed = await self._look(store, now_s)
         until_s = now_s - min(_SPARED_S, _SPARED * self._kept_s[store])
-        idle = sorted((since_s, each) for each, since_s in unnamed.items() if since_s <= until_s)
+        complete = unnamed.keys() - self._unfinished[store]
+        idle = sorted((unnamed[each], each) for each in complete if unnamed[each] <= until_s)
         most = min(_MAX_EARLY, math.ceil(share * (len(unnamed) + len(self._names(store)))))
         return await self._remove(store, [each for _, each in idle[:most]], until_s)
 
@@ -91,10 +95,15 @@ class Retention:
         return not any(ref.bundle_id in self._going for ref in refs)
 
     async def _look(self, store: str, now_s: float) -> dict[str, float]:
-        """What is there that no job names, and since when."""
-        there = await self._exchange.bundle_ids(store)
-        known, named = self._unnamed[store], self._names(store)
-        unnamed = self._unnamed[store] = {each: known.get(each, now_s) for each in there - named}
+        """What is there that no job names, and since when. Whose put has ended meanwhile counts from now."""
+        there = await self._exchange.bundles(store)
+        known, named, begun = self._unnamed[store], self._names(store), self._unfinished[store]
+        self._unfinished[store] = {each for each, complete in there.items() if not complete}
+        unnamed = self._unnamed[store] = {
+            each: now_s if complete and each in begun else known.get(each, now_s)
+            for each, complete in there.items()
+            if each not in named
+        }
         return unnamed
 
     async def _remove(self, store: str, bundle_ids: Sequence[str], until_s: float) -> int:
@@ -111,7 +120,8 @@ class Retention:
             refs = [DataRef(store=store, bundle_id=each) for each in together]
             self._going.update(together)
             try:
-                await asyncio.gather(*map(self._exchange.delete, refs))
+                # Not over another connection: by then another router may lead, and know who needs them.
+                await asyncio.gather(*(self._exchange.delete(ref, persist=False) for ref in refs))
             finally:
                 self._going.difference_update(together)
             count += len(together)
@@ -134,7 +144,7 @@ class Retention:
 
     def _names(self, store: str) -> set[str]:
         """What jobs that are not over need, or are to hand out."""
-        return {ref.bundle_id for job in self._jobs for ref in _named(job.record) if ref.store == store}
+        return {ref.bundle_id for job in self._jobs for ref in bundles_of(job.record) if ref.store == store}
 
 
 class BundlePruning:
@@ -146,14 +156,3 @@ class BundlePruning:
 
     async def prune(self, share: float) -> int:
         return await self._retention.shorten(self._store, share, time.time())
-
-
-def _named(record: JobRecord) -> Iterator[DataRef]:
-    for conditioning in record.conditioning:
-        yield conditioning.data
-    for latents in (*record.latents, *record.refined_latents):
-        yield latents.data
-    if record.HasField("checkpoint"):
-        yield record.checkpoint.data
-    for output in record.job.outputs:
-        yield output.data

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import grpc
 import structlog
@@ -26,7 +27,7 @@ from services.router.leadership.mandate import Mandate
 from services.router.pricing import Pricing
 from services.router.store.recorders import Recorders
 from services.router.workers.call import Call
-from services.router.workers.failures import Blow, judge
+from services.router.workers.failures import Blow, beyond_store, judge
 from services.router.workers.fleet import Fleet
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
@@ -267,6 +268,8 @@ class StageCalls:
             event = TaskFailed(call.task, error.reason.name, error.message, retryable=True, counts=False)
         elif isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and error.reason is Reason.BUNDLE_CORRUPT:
             await self._discard(call)
+        elif isinstance(event, TaskFailed) and event.awaits_room:
+            event = self._unless_beyond(call, event, error)
         match blow:
             case Blow.DEPOSED:
                 self._mandate.give_up(f"a worker said: {error.message}")
@@ -278,6 +281,14 @@ class StageCalls:
                 self._fleet.lose(call.worker.worker_id, error.message)
                 return None
         return event
+
+    def _unless_beyond(self, call: Call, event: TaskFailed, error: TriptychError) -> TaskFailed:
+        """The job waits for room, unless there will never be enough."""
+        beyond = beyond_store(call.task, call.job.record, error, self._config.exchange)
+        if beyond is None:
+            return event
+        call.job.error = to_status(beyond)
+        return replace(event, blame=beyond.message, retryable=False, awaits_room=False)
 
     async def _discard(self, call: Call) -> None:
         """What is damaged must not be found again: encoders look only whether a bundle is there."""

@@ -6,7 +6,10 @@ import grpc
 
 from services.router.core.events import ResultGone, TaskFailed
 from services.router.core.job import Stage, Task
+from services.router.store.named import bundles_of
 from triptych.errors import Reason, TriptychError
+from triptych.exchange import ExchangeConfig
+from triptych.v1.job_pb2 import JobRecord
 
 
 class Blow(Enum):
@@ -21,6 +24,8 @@ class Blow(Enum):
 # Whose work it is that a worker has missed; of what is damaged by the store that the error names.
 _GONE = {Reason.CONDITIONING_GONE: Stage.ENCODE, Reason.LATENTS_GONE: Stage.DENOISE}
 _DAMAGED = {"conditioning": Stage.ENCODE, "latents": Stage.DENOISE}
+# What `ExchangeConfig` has a size of.
+_STORES = frozenset({"conditioning", "latents", "outputs"})
 # It drains; or it does not know this router: the two were given different tokens or certificates, which its operator
 # sees in the router's log, and which may be mended any moment.
 _UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
@@ -62,6 +67,29 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
     # A decode that fails has hours of sampling behind it.
     worth = reason in _WORTH_A_TRY or (reason is Reason.STAGE_FAILED and task.stage is Stage.DECODE)
     return failed(retryable=worth, counts=True), Blow.NONE
+
+
+def beyond_store(task: Task, record: JobRecord, error: TriptychError, config: ExchangeConfig) -> TriptychError | None:
+    """What to say of a job that found its store full, and would find an empty one too small; None of any other.
+
+    What a job has in a store stays there until it is over: nobody else can make room for the rest.
+    """
+    store, size = error.metadata.get("store", ""), error.metadata.get("byte_size", "")
+    if store not in _STORES or not size.isdecimal():
+        return None
+    needed = int(size) + (0 if task.stage is Stage.ENCODE else _kept_bytes(record, store))
+    room = config.room_bytes(store)
+    if needed <= room:
+        return None
+    why = f"The job needs {needed} bytes of the store of {store}, which holds {room}: raise {store}_max_bytes."
+    return TriptychError(Reason.STORE_FULL, why, metadata=error.metadata)
+
+
+def _kept_bytes(record: JobRecord, store: str) -> int:
+    """What the job has there. The checkpoint of an output whose latents are there is gone, or about to go."""
+    done = {latents.output_index for latents in record.latents}
+    gone = record.checkpoint.data.bundle_id if record.checkpoint.output_index in done else ""
+    return sum(ref.byte_size for ref in bundles_of(record) if ref.store == store and ref.bundle_id != gone)
 
 
 def _missed(error: TriptychError) -> Stage | None:

@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 HEARTBEAT_SUBJECTS = heartbeat_subject("*", "*")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
+# Of each stage: whoever floods one keeps no worker of another out.
 MAX_WORKERS = 4096
 _MAX_MERGE_KEYS = 64
 _PROBE_S = 1.0
@@ -148,13 +149,20 @@ class Fleet:
     def hear(self, subject: str, data: bytes) -> None:
         """Take a heartbeat in. One that is malformed, or not of the subject's worker, is logged and dropped."""
         beat = _parse(subject, data)
-        if beat is None or (beat.worker_id not in self._workers and len(self._workers) >= MAX_WORKERS):
+        if beat is None or not self._has_place(beat):
             log.warning("heartbeat_dropped", subject=subject)
             return
         try:
             self._take(beat)
         except TlsError as error:
             log.warning("worker_unreachable", worker=beat.worker_id, error=str(error))
+
+    def _has_place(self, beat: WorkerHeartbeat) -> bool:
+        """Not if its stage is full, or its id is a worker's of another: that one would be taken to be gone."""
+        known = self._workers.get(beat.worker_id)
+        if known is not None:
+            return known.heartbeat.stage == beat.stage
+        return sum(worker.heartbeat.stage == beat.stage for worker in self._workers.values()) < MAX_WORKERS
 
     def _take(self, beat: WorkerHeartbeat) -> None:
         known = self._workers.get(beat.worker_id)

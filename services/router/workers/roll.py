@@ -8,6 +8,7 @@ from typing import Any, Self
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
+from services.router.core.job import Stage
 from services.router.workers.fleet import HEARTBEAT_SUBJECTS, MAX_WORKERS
 
 
@@ -16,7 +17,8 @@ class Roll:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._beats: dict[str, tuple[float, bytes]] = {}
+        # By stage and subject, the newest last.
+        self._beats: dict[str, dict[str, tuple[float, bytes]]] = {stage.value: {} for stage in Stage}
         self._subscription: Subscription | None = None
 
     async def __aenter__(self) -> Self:
@@ -32,9 +34,14 @@ class Roll:
     def fresh(self, age_s: float) -> Iterator[tuple[str, bytes]]:
         """Subjects and heartbeats that came within so many seconds."""
         since_s = time.monotonic() - age_s
-        self._beats = {subject: beat for subject, beat in self._beats.items() if beat[0] >= since_s}
-        return iter([(subject, data) for subject, (_, data) in self._beats.items()])
+        kept = [item for beats in self._beats.values() for item in beats.items()]
+        return iter([(subject, data) for subject, (heard_s, data) in kept if heard_s >= since_s])
 
     async def _hear(self, message: Any) -> None:
-        if message.subject in self._beats or len(self._beats) < MAX_WORKERS:
-            self._beats[message.subject] = (time.monotonic(), message.data)
+        beats = self._beats.get(message.subject.split(".")[-2])
+        if beats is None:
+            return
+        beats.pop(message.subject, None)
+        beats[message.subject] = (time.monotonic(), message.data)
+        if len(beats) > MAX_WORKERS:
+            del beats[next(iter(beats))]

@@ -135,3 +135,20 @@ async def test_a_server_that_lost_its_store_gets_its_streams_back(
     assert await patient.get(await patient.put("latents", bundle)) == bundle
     with pytest.raises(BundleGone):
         await patient.get(ref)
+
+
+async def test_a_delete_that_does_not_persist_ends_with_its_connection(server: NatsServer, patient: Exchange) -> None:
+    """By the time that there is another one, somebody else may have found the bundle, and need it."""
+    ref = await patient.put("latents", bundle_of(100))
+    server.pause()
+    deleting = asyncio.create_task(patient.delete(ref, persist=False))
+    await asyncio.wait([deleting], timeout=0.1)
+    server.kill()
+    with pytest.raises(ExchangeUnavailable):
+        await deleting
+    with pytest.raises(ExchangeUnavailable):
+        await patient.delete(ref, persist=False)
+    server.start()
+    assert await patient.exists(ref)
+    await patient.delete(ref, persist=False)
+    assert not await patient.exists(ref)

@@ -11,6 +11,7 @@ from services.router.store.records import SCHEMA_VERSION
 from services.router.store.retention import Retention
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.natsd import NatsServer
+from triptych.durations import seconds_of
 from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull
 from triptych.v1.job_pb2 import (
     JOB_STATE_SUCCEEDED,
@@ -90,6 +91,67 @@ async def test_another_router_counts_from_the_jobs_end(exchange: Exchange) -> No
     it.retention.note_end(record)
     assert await it.at(10.9, refs) == [True] * 5
     assert await it.at(11.1, refs) == [True, False, False, False, True]
+
+
+async def test_the_end_of_a_job_is_noted(nats_server: NatsServer, exchange: Exchange) -> None:
+    """Its conditioning may have been another's before, and unnamed at the last look, long ago."""
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router()
+        job = await bench.submit()
+        await bench.events(job.job_id)
+        [conditioning] = bench.denoiser.calls_of(job.job_id)[0].conditioning
+        ended_s = seconds_of((await bench.job(job.job_id)).end_time)
+        assert bench._router is not None
+        assert bench._router._leading.desk is not None
+        since_s = bench._router._leading.desk._retention._unnamed["conditioning"]
+        async with asyncio.timeout(10):
+            while conditioning.data.bundle_id not in since_s:  # noqa: ASYNC110 - a pause between looks
+                await asyncio.sleep(0.01)
+        assert since_s[conditioning.data.bundle_id] == ended_s
+
+
+async def test_what_is_no_bundle_is_left_alone_and_keeps_nothing_else(exchange: Exchange) -> None:
+    """NATS takes wildcards as names. A purge of one would be of everything."""
+    record, refs = await record_of(exchange, "job")
+    strangers = ["tt.latents.garbage.m", "tt.latents.garbage", "tt.latents.*.m", "tt.latents.>"]
+    for subject in strangers:
+        await exchange.jetstream.publish(subject, b"x")
+    it = Kept(exchange, record)
+    it.jobs.add(it.job)
+    assert await it.at(0, refs) == [True] * 5
+    assert await it.at(100, refs) == [True] * 5
+    await it.retention.shorten("latents", 1.0, 200 * HOUR_S)
+    it.job.job.state = JOB_STATE_SUCCEEDED
+    it.jobs.end(it.job)
+    await it.at(200, refs)
+    assert await it.at(300, refs) == [False] * 5
+    assert set(await exchange.subjects("LATENTS", "tt.latents.>")) == set(strangers)
+
+
+async def test_what_is_still_being_put_does_not_go_early(exchange: Exchange) -> None:
+    """However long that takes: it counts from when it was complete."""
+    record, _ = await record_of(exchange, "job")
+    it = Kept(exchange, record)
+    bundle_id = secrets.token_hex(16)
+
+    async def there_at(now_s: float) -> bool:
+        await it.retention.shorten("latents", 1.0, now_s)
+        return bundle_id in await exchange.bundles("latents")
+
+    await exchange.jetstream.publish(f"tt.latents.{bundle_id}.0", b"x")
+    assert await there_at(0.0)
+    assert await there_at(60.0)
+    await exchange.jetstream.publish(f"tt.latents.{bundle_id}.m", b"x")
+    assert await there_at(61.0)
+    assert await there_at(70.0)
+    assert not await there_at(71.0)
+    left = secrets.token_hex(16)
+    await exchange.jetstream.publish(f"tt.latents.{left}.0", b"x")
+    await it.retention.sweep("latents", 100.0)
+    assert left in await exchange.bundles("latents")
+    await it.retention.sweep("latents", 100.0 + HOUR_S)
+    assert left not in await exchange.bundles("latents")
 
 
 async def test_a_decode_may_wait_longer_than_latents_are_kept(nats_server: NatsServer, exchange: Exchange) -> None:

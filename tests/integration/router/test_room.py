@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import nats.js.errors
 import pytest
 
 from services.router.ids import new_job_id
@@ -18,7 +19,7 @@ from services.router.store.room import Room
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.test_store import Recorded
 from tests.natsd import NatsServer
-from triptych.errors import Reason, TriptychError
+from triptych.errors import Reason, TriptychError, from_status
 from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull, events_subject
 from triptych.v1.job_pb2 import (
     JOB_STATE_FAILED,
@@ -27,6 +28,7 @@ from triptych.v1.job_pb2 import (
     JobFailed,
     JobQueued,
     JobRecord,
+    JobSpec,
     JobSucceeded,
     Progress,
 )
@@ -69,6 +71,56 @@ async def test_nothing_is_accepted_into_a_full_store(bench: Bench) -> None:
         while await verdict(bench) is not None:  # noqa: ASYNC110 - a pause between calls
             await asyncio.sleep(0.1)
     assert (await bench.submit(spec(seed=9))).job_id
+
+
+async def ends(nats_server: NatsServer, exchange: Exchange, file_bytes: int, output_count: int) -> JobEvent:
+    """The last event of a job with such outputs, in a store of `LIMIT` bytes; the workers know of no such limit."""
+    scheduler = replace(CONFIG.scheduler, backoff_s=0.01, max_backoff_s=0.05)
+    bounds = replace(CONFIG.exchange, outputs_max_bytes=LIMIT)
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router(replace(CONFIG, scheduler=scheduler, exchange=bounds))
+        bench.decoder.file_bytes = file_bytes
+        job = await bench.submit(spec(output_count=output_count))
+        return (await bench.events(job.job_id))[-1]
+
+
+@pytest.mark.parametrize(("file_bytes", "output_count"), [(2 * LIMIT, 1), (LIMIT * 4 // 10, 3)])
+async def test_a_job_that_the_empty_store_could_not_hold_waits_for_no_room(
+    nats_server: NatsServer, exchange: Exchange, file_bytes: int, output_count: int
+) -> None:
+    """What it has there stays until it is over, so it would wait for itself, and keep the store full for everybody."""
+    end = await ends(nats_server, exchange, file_bytes, output_count)
+    assert end.WhichOneof("event") == "failed"
+    error = from_status(end.failed.error)
+    assert error.reason is Reason.STORE_FULL
+    assert "raise outputs_max_bytes" in error.message
+
+
+async def test_a_job_that_just_fits_does(nats_server: NatsServer, exchange: Exchange) -> None:
+    assert (await ends(nats_server, exchange, LIMIT * 48 // 100, 2)).WhichOneof("event") == "succeeded"
+
+
+async def fill_jobs(exchange: Exchange) -> None:
+    """Fill the bucket of jobs to the last byte."""
+    bucket = await exchange.bucket("jobs")
+    for size in (4000, 100, 1):
+        with contextlib.suppress(nats.js.errors.APIError):
+            for index in itertools.count():
+                await bucket.put(f"filler.{size}.{index}", b"x" * size)
+
+
+async def test_a_job_that_was_not_accepted_leaves_nothing_in_a_full_store(nats_server: NatsServer) -> None:
+    """A router that leads later would run it."""
+    async with Exchange(ExchangeConfig(url=nats_server.url, jobs_max_bytes=64 << 10)) as exchange:
+        store = JobStore(exchange)
+        record = JobRecord(schema_version=SCHEMA_VERSION, job=Job(job_id="job", tenant="default"))
+        await store.write(record, 0)
+        await store.write_spec("job", JobSpec(prompt="x" * 1000))
+        await fill_jobs(exchange)
+        await store.forget("default", "job")
+        assert await store.keys() == []
+        assert await store.read_spec("job") is None
 
 
 async def fill_events(exchange: Exchange, logs: int) -> list[str]:

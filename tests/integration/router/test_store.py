@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from services.router.access.principal import DEFAULT_TENANT as TENANT
+from services.router.access.principal import EVERYONE
+from services.router.config import RouterConfig
 from services.router.core.job import JobRequest, StageSeconds
 from services.router.ids import new_job_id
 from services.router.jobs import LiveJob
+from services.router.leadership.archive import Archive
 from services.router.leadership.lease import Deposed, Leadership
 from services.router.leadership.mandate import Mandate
 from services.router.store.compare_and_set import Conflict
@@ -115,6 +118,37 @@ async def test_a_request_is_claimed_once(exchange: Exchange) -> None:
     claimed = await store.claimed("default", "id")
     assert claimed is not None
     assert claimed.record.job.job_id == mine.job.job_id
+
+
+async def test_of_a_request_that_made_another_job_since_the_claim_stays(exchange: Exchange) -> None:
+    """A router that died in the midst of it has left the older job without its claim."""
+    store, older, newer = JobStore(exchange), record(new_job_id(1.0)), record(new_job_id(2.0))
+    older.request_id = newer.request_id = "id"
+    await store.write(older, 0)
+    await store.claim(TENANT, "id", newer)
+    await store.prune(older)
+    assert await store.read(TENANT, older.job.job_id) is None
+    assert await store.claimed(TENANT, "id") is not None
+    await store.prune(newer)
+    assert await store.claimed(TENANT, "id") is None
+
+
+async def test_a_watch_from_the_store_ends_although_the_log_went_before_its_end_was_read(
+    exchange: Exchange,
+) -> None:
+    store, events, made = JobStore(exchange), EventStore(exchange), record(new_job_id(1.0))
+    made.job.spec.output_count = 1
+    revision = await store.write(made, 0)
+    await events.append(event(made.job.job_id, 1), 0)
+    archive = Archive(RouterConfig(listen="127.0.0.1:0"), exchange)
+    followed = archive.watch.follow(made.job.job_id, 0, EVERYONE)
+    first = await anext(followed)
+    made.job.state, made.job.last_sequence = JOB_STATE_SUCCEEDED, 2
+    await store.write(made, revision)
+    await events.purge(made.job.job_id)
+    async with asyncio.timeout(10):
+        rest = [each async for each in followed]
+    assert [(each.sequence, each.WhichOneof("event")) for each in (first, *rest)] == [(1, "progress"), (2, "succeeded")]
 
 
 class Recorded:

@@ -1,15 +1,20 @@
 """Who is missed, and who is not: a router that was held up has not heard what the workers said meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from services.router.core.events import Event, WorkerLost
+from services.router.core.job import Stage
 from services.router.workers import fleet as fleet_module
+from services.router.workers import roll as roll_module
 from services.router.workers.fleet import Fleet
-from triptych.v1.job_pb2 import STAGE_DENOISE
+from services.router.workers.roll import Roll
+from triptych.v1.job_pb2 import STAGE_DENOISE, STAGE_ENCODE
+from triptych.v1.job_pb2 import Stage as StageMessage
 from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
 
 TIMEOUT_S = 0.05
@@ -37,17 +42,28 @@ class Clock:
 
 
 class SilentClient:
-    """NATS, as far as a fleet needs it; nothing comes."""
+    """NATS, as far as a fleet needs it; nothing comes but what `hear` is told."""
+
+    is_connected = True
+    hear: Callable[[Msg], Awaitable[None]]
 
     def __init__(self) -> None:
         self.subscribed = asyncio.Event()
 
-    async def subscribe(self, subject: str, cb: object) -> "SilentClient":
+    async def subscribe(self, subject: str, cb: Callable[[Msg], Awaitable[None]]) -> "SilentClient":
+        self.hear = cb
         self.subscribed.set()
         return self
 
     async def unsubscribe(self) -> None:
         pass
+
+
+def beat_of(worker_id: str, stage: StageMessage.ValueType = STAGE_DENOISE) -> bytes:
+    beat = WorkerHeartbeat(
+        worker_id=worker_id, stage=stage, address="127.0.0.1:9", state=WORKER_STATE_READY, sequence=1
+    )
+    return beat.SerializeToString()
 
 
 @pytest.fixture
@@ -65,10 +81,7 @@ async def listening(clock: Clock) -> AsyncIterator[tuple[Fleet, "asyncio.Queue[E
     client: Any = SilentClient()
     running = asyncio.create_task(fleet.run(client))
     await client.subscribed.wait()
-    beat = WorkerHeartbeat(
-        worker_id="denoiser-0", stage=STAGE_DENOISE, address="127.0.0.1:9", state=WORKER_STATE_READY, sequence=1
-    )
-    fleet.hear("triptych.v1.heartbeat.denoise.denoiser-0", beat.SerializeToString())
+    fleet.hear("triptych.v1.heartbeat.denoise.denoiser-0", beat_of("denoiser-0"))
     await reports.get()
     yield fleet, reports
     running.cancel()
@@ -90,9 +103,34 @@ async def test_so_many_workers_and_no_more(
     fleet, _ = listening
     monkeypatch.setattr(fleet_module, "MAX_WORKERS", 2)
     for name in ("denoiser-1", "denoiser-2", "denoiser-0"):
-        beat = WorkerHeartbeat(worker_id=name, stage=STAGE_DENOISE, address="127.0.0.1:9", state=WORKER_STATE_READY)
-        fleet.hear(f"triptych.v1.heartbeat.denoise.{name}", beat.SerializeToString())
+        fleet.hear(f"triptych.v1.heartbeat.denoise.{name}", beat_of(name))
     assert [known.worker_id for known in fleet] == ["denoiser-0", "denoiser-1"]
+
+
+async def test_a_worker_is_not_lost_for_anothers_word(listening: tuple[Fleet, "asyncio.Queue[Event]"]) -> None:
+    """Whoever may speak for encoders alone could end all denoises, by the ids of their workers."""
+    fleet, reports = listening
+    fleet.hear("triptych.v1.heartbeat.encode.denoiser-0", beat_of("denoiser-0", STAGE_ENCODE))
+    assert reports.empty()
+    [known] = fleet
+    assert known.info().stage is Stage.DENOISE
+
+
+async def test_no_stage_takes_the_places_of_another(
+    monkeypatch: pytest.MonkeyPatch, listening: tuple[Fleet, "asyncio.Queue[Event]"]
+) -> None:
+    fleet, _ = listening
+    for module in (fleet_module, roll_module):
+        monkeypatch.setattr(module, "MAX_WORKERS", 2)
+    client: Any = SilentClient()
+    async with Roll(client) as roll:
+        for stage, name in [("encode", "a"), ("encode", "b"), ("encode", "c"), ("denoise", "d"), ("neither", "e")]:
+            beat = beat_of(name, STAGE_ENCODE if stage == "encode" else STAGE_DENOISE)
+            fleet.hear(f"triptych.v1.heartbeat.{stage}.{name}", beat)
+            await client.hear(Msg(client, subject=f"triptych.v1.heartbeat.{stage}.{name}", data=beat))
+        # Of workers that come and go those of late are there.
+        assert [subject.rpartition(".")[2] for subject, _ in roll.fresh(60.0)] == ["b", "c", "d"]
+    assert [known.worker_id for known in fleet] == ["a", "b", "d", "denoiser-0"]
 
 
 async def test_none_is_lost_for_what_a_router_that_was_held_up_did_not_hear(
