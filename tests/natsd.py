@@ -1,5 +1,6 @@
 """A real nats-server for the tests."""
 
+import os
 import signal
 import subprocess
 import threading
@@ -48,6 +49,7 @@ class NatsServer:
         """Let it run no more, with its connections open, until it is killed."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def kill(self) -> None:
         """End at once, as a crash would."""
