@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
@@ -16,15 +16,6 @@ from triptych.exchange import BundleGone, Exchange, ExchangeConfig, ExchangeUnav
 BOUND_S = 0.5
 # On top of the bound, for a busy machine.
 SLACK_S = 2.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server of this test's own, to be killed."""
-    server = NatsServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import asyncio
 import dataclasses
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import nats
 import pytest
@@ -25,15 +23,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    """An empty server."""
-    server = NatsServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 async def test_every_stream_refuses_newcomers_is_bounded_and_read_directly(server: NatsServer) -> None:

@@ -248,3 +248,13 @@ class Bench:
 def kinds(events: Sequence[JobEvent]) -> list[str]:
     """The events' kinds, progress left out."""
     return [kind for event in events if (kind := event.WhichOneof("event") or "") != "progress"]
+
+
+def check_log(events: list[JobEvent]) -> None:
+    """Whole, in order, one end, and written by the routers one after the other."""
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert kinds(events).count("succeeded") == 1
+    assert kinds(events)[-1] == "succeeded"
+    assert kinds(events).count("output") == 1
+    epochs = [event.epoch for event in events]
+    assert epochs == sorted(epochs)

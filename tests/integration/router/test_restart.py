@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.bench import CONFIG, Bench, check_log, spec
 from tests.integration.router.process import RouterProcess
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
@@ -48,16 +48,6 @@ async def recorded_latents(bench: Bench, job_id: str) -> None:
             if entry is not None and JobRecord.FromString(entry.value).latents:
                 break
     await watcher.stop()
-
-
-def check_log(events: list[JobEvent]) -> None:
-    """Whole, in order, one end, and written by the routers one after the other."""
-    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert kinds(events).count("succeeded") == 1
-    assert kinds(events)[-1] == "succeeded"
-    assert kinds(events).count("output") == 1
-    epochs = [event.epoch for event in events]
-    assert epochs == sorted(epochs)
 
 
 async def test_killed_with_one_job_running_and_three_queued(

@@ -10,6 +10,7 @@ from services.router.jobs import JobTable, LiveJob
 from services.router.store.records import SCHEMA_VERSION
 from services.router.store.retention import Retention
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.recorded import leads
 from tests.natsd import NatsServer
 from triptych.durations import seconds_of
 from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull
@@ -27,10 +28,6 @@ from triptych.v1.tensor_pb2 import DataRef
 
 HOUR_S = 3600.0
 CONFIG_S = ExchangeConfig(conditioning_ttl_s=6 * HOUR_S, latents_ttl_s=HOUR_S, outputs_ttl_s=24 * HOUR_S)
-
-
-async def leads() -> None:
-    """Of a router that does."""
 
 
 async def put(exchange: Exchange, store: str) -> DataRef:

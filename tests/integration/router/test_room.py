@@ -17,7 +17,7 @@ from services.router.store.event_log import EventStore
 from services.router.store.records import SCHEMA_VERSION, JobStore
 from services.router.store.room import Room
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
-from tests.integration.router.test_store import Recorded
+from tests.integration.router.recorded import Recorded
 from tests.natsd import NatsServer
 from triptych.errors import Reason, TriptychError, from_status
 from triptych.exchange import Entry, Exchange, ExchangeConfig, StoreFull, events_subject

@@ -10,9 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.router.bench import Bench, kinds, spec
+from tests.integration.router.bench import Bench, check_log, kinds, spec
 from tests.integration.router.process import RouterProcess
-from tests.integration.router.test_restart import check_log
 from tests.natsd import NatsServer
 from triptych.exchange import Exchange
 from triptych.rpc import Credentials, open_channel

@@ -7,35 +7,19 @@ import pytest
 from services.router.access.principal import DEFAULT_TENANT as TENANT
 from services.router.access.principal import EVERYONE
 from services.router.config import RouterConfig
-from services.router.core.job import JobRequest, StageSeconds
 from services.router.ids import new_job_id
-from services.router.jobs import LiveJob
 from services.router.leadership.archive import Archive
 from services.router.leadership.lease import Deposed, Leadership
-from services.router.leadership.mandate import Mandate
 from services.router.store.compare_and_set import Conflict
 from services.router.store.event_log import EventStore
-from services.router.store.recorder import Recorder
-from services.router.store.records import SCHEMA_VERSION, JobKey, JobStore
+from services.router.store.records import JobKey, JobStore
+from tests.integration.router.recorded import Recorded, record
 from triptych.exchange import Exchange
-from triptych.v1.job_pb2 import (
-    JOB_STATE_SUCCEEDED,
-    Job,
-    JobEvent,
-    JobQueued,
-    JobRecord,
-    JobSpec,
-    JobSucceeded,
-    Progress,
-)
+from triptych.v1.job_pb2 import JOB_STATE_SUCCEEDED, JobEvent, JobQueued, JobSpec, JobSucceeded, Progress
 
 
 def event(job_id: str, sequence: int) -> JobEvent:
     return JobEvent(job_id=job_id, sequence=sequence, progress=Progress(step=sequence))
-
-
-def record(job_id: str, tenant: str = TENANT) -> JobRecord:
-    return JobRecord(schema_version=SCHEMA_VERSION, job=Job(job_id=job_id, tenant=tenant), epoch=1)
 
 
 async def test_only_one_can_append_after_an_event(exchange: Exchange) -> None:
@@ -149,26 +133,6 @@ async def test_a_watch_from_the_store_ends_although_the_log_went_before_its_end_
     async with asyncio.timeout(10):
         rest = [each async for each in followed]
     assert [(each.sequence, each.WhichOneof("event")) for each in (first, *rest)] == [(1, "progress"), (2, "succeeded")]
-
-
-class Recorded:
-    """A recorder and what it tells."""
-
-    def __init__(self, exchange: Exchange, request_id: str = "", epoch: int = 1) -> None:
-        job_id = new_job_id(1.0)
-        made = record(job_id)
-        made.request_id = request_id
-        request = JobRequest(job_id, "default", "m", "standard", StageSeconds(1, 1, 1))
-        self.job = LiveJob(made, JobSpec(), request)
-        self.over: list[LiveJob] = []
-        self.deposed: list[str] = []
-        self.events, self.store = EventStore(exchange), JobStore(exchange)
-        mandate = Mandate(epoch, leads, self.deposed.append)
-        self.recorder = Recorder(self.job, self.events, self.store, mandate, self.over.append, scarce=lambda: False)
-
-
-async def leads() -> None:
-    """Of a router that does."""
 
 
 async def test_nothing_is_written_after_the_end(exchange: Exchange) -> None:

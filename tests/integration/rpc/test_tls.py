@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tests.certificates import Authority
-from tests.integration.rpc.test_translation import SERVICE, Answering
+from tests.integration.rpc.answering import SERVICE, Answering
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import Credentials, RpcServer, open_channel
 from triptych.rpc.guard import Guard, PeerName, SharedToken, everyone

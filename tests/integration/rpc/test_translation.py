@@ -9,26 +9,14 @@ import grpc
 import pytest
 
 from bench.fuzz_messages import deep, wire_field
+from tests.integration.rpc.answering import SERVICE, Answering
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import RpcServer, open_channel
 from triptych.rpc.channel import MESSAGE_BYTES, METADATA_BYTES
 from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.translation import MAX_OPEN_STREAMS, ErrorTranslation
 from triptych.rpc.typing import Context
-from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.router_service_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
-
-SERVICE = "triptych.v1.RouterService"
-
-
-class Answering(RouterServiceServicer):
-    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        return pb.SubmitJobResponse()
-
-    async def GenerateMedia(
-        self, request: pb.GenerateMediaRequest, context: Context
-    ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
-        yield pb.GenerateMediaResponse()
+from triptych.v1.router_service_pb2_grpc import add_RouterServiceServicer_to_server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeAlias
 
 import grpc
 
-from triptych.exchange import Exchange
+from triptych.exchange import Exchange, TensorData
 from triptych.rpc import open_channel
 from triptych.v1.decoder_service_pb2 import DecodeRequest, DecodeResponse
 from triptych.v1.decoder_service_pb2_grpc import DecoderServiceStub
@@ -90,3 +90,10 @@ class StageCalls:
         value = (await self._exchange.get(response.output.data))["file"].value
         assert isinstance(value, bytes)
         return value
+
+
+async def bits(exchange: Exchange, latents: Latents) -> bytes:
+    """The latents themselves."""
+    value = (await exchange.get(latents.data))["latents"].value
+    assert isinstance(value, TensorData)
+    return bytes(value.data)

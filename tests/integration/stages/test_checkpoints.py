@@ -12,12 +12,12 @@ import torch
 
 from tests.integration.stages.cases import CASES, SAMPLERS, case_spec
 from tests.integration.stages.conftest import Workers, all_ready
-from tests.integration.stages.stage_calls import StageCalls, job
+from tests.integration.stages.stage_calls import StageCalls, bits, job
 from tests.stock import StockPipelines, frames_of
 from tests.tiny_checkpoints import NAMES, write_catalog
 from tests.workers import WorkerProcess
 from triptych.errors import Reason, TriptychError, from_rpc_error
-from triptych.exchange import Exchange, TensorData
+from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceStub
@@ -190,9 +190,3 @@ async def denoised(
         if event.HasField("latents"):
             latents = event.latents
     return steps, latents
-
-
-async def bits(exchange: Exchange, latents: Latents) -> bytes:
-    value = (await exchange.get(latents.data))["latents"].value
-    assert isinstance(value, TensorData)
-    return bytes(value.data)

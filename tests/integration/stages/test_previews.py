@@ -15,8 +15,8 @@ from PIL import Image
 from services.decoder.linear_map import LinearMap
 from services.decoder.preview_decoders import BUCKET, VERSION
 from services.stage.checkpoint import Checkpoint
+from tests.integration.stages.denoise_run import FINISH, Run
 from tests.integration.stages.stage_calls import StageCalls, job
-from tests.integration.stages.test_amend import FINISH, Run
 from triptych.exchange import Exchange
 from triptych.previews import latents_subject, made_subject
 from triptych.v1.denoiser_service_pb2 import DenoiseRequest

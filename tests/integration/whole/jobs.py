@@ -4,7 +4,7 @@ from typing import Any
 
 from triptych.client import Client
 from triptych.endings import is_terminal
-from triptych.v1.job_pb2 import MEDIA_FORMAT_PNG, JobEvent, JobSpec
+from triptych.v1.job_pb2 import MEDIA_FORMAT_PNG, Job, JobEvent, JobSpec
 
 
 def job(model: str, **fields: Any) -> JobSpec:
@@ -27,3 +27,18 @@ def kind_of(event: JobEvent) -> str:
 def steps_of(events: list[JobEvent]) -> list[int]:
     """The steps that were reported, in order."""
     return [event.progress.step for event in events if kind_of(event) == "progress"]
+
+
+async def finished(client: Client, spec: JobSpec) -> Job:
+    """Run a job to its end; the job as it then is."""
+    accepted = await client.submit(spec)
+    await events_of(client, accepted.job_id)
+    return await client.job(accepted.job_id)
+
+
+async def reached(client: Client, job_id: str, step: int) -> None:
+    """Wait until a job has done so many steps."""
+    async for event in client.watch(job_id):
+        if event.progress.step >= step:
+            return
+    raise AssertionError("it ended before")

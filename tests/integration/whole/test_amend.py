@@ -5,8 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from tests.integration.whole.jobs import events_of, job, kind_of
-from tests.integration.whole.test_life import finished, reached
+from tests.integration.whole.jobs import events_of, finished, job, kind_of, reached
 from tests.stock import frames_of
 from tests.suite import RunningSuite
 from triptych.client import Client

@@ -6,7 +6,7 @@ import math
 import pytest
 from google.rpc import code_pb2
 
-from tests.integration.whole.jobs import events_of, job, kind_of, steps_of
+from tests.integration.whole.jobs import events_of, finished, job, kind_of, reached, steps_of
 from tests.suite import RunningSuite
 from triptych.client import Client
 from triptych.errors import Reason, TriptychError
@@ -18,9 +18,7 @@ from triptych.v1.job_pb2 import (
     JOB_STATE_RUNNING,
     JOB_STATE_SUCCEEDED,
     Attachment,
-    Job,
     JobEvent,
-    JobSpec,
     PreviewPolicy,
 )
 from triptych.v1.worker_pb2 import WorkerHeartbeat
@@ -202,21 +200,6 @@ async def test_a_decoders_death_costs_a_running_job_its_previews_alone(
     tiny_suite.wait_ready()
     [undisturbed] = await client.generate(plain)
     assert (await client.download(accepted.job_id)).data == undisturbed.data
-
-
-async def finished(client: Client, spec: JobSpec) -> Job:
-    """Run a job to its end; the job as it then is."""
-    accepted = await client.submit(spec)
-    await events_of(client, accepted.job_id)
-    return await client.job(accepted.job_id)
-
-
-async def reached(client: Client, job_id: str, step: int) -> None:
-    """Wait until a job has done so many steps."""
-    async for event in client.watch(job_id):
-        if event.progress.step >= step:
-            return
-    raise AssertionError("it ended before")
 
 
 async def idle_again(suite: RunningSuite) -> None:
