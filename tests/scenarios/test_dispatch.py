@@ -31,8 +31,8 @@ def test_a_long_job_is_overtaken_for_kappa_times_the_difference_and_no_longer() 
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n"))
     submit(story, 0.0, "busy", 1.0, "n")
     submit(story, 0.0, "long", 60.0, tenant="a")
-    submit(story, 5 * 58.0 - 1, "before", 2.0, tenant="b")
-    submit(story, 5 * 58.0 + 1, "after", 2.0, tenant="c")
+    submit(story, 4 * 58.0 - 1, "before", 2.0, tenant="b")
+    submit(story, 4 * 58.0 + 1, "after", 2.0, tenant="c")
     place = {job_id: story.scheduler.job(job_id).position for job_id in ("before", "long", "after")}  # type: ignore[union-attr]
     assert place == {"before": 0, "long": 1, "after": 2}
 
@@ -185,7 +185,7 @@ def test_ties_go_by_job_id_and_starts_carry_the_rank() -> None:
     view = story.scheduler.job("a")
     assert view is not None
     assert view.running == (denoise("a"),)
-    assert view.rank == 1.0 + 5 * 5.0
+    assert view.rank == 1.0 + 4 * 5.0
 
 
 def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last() -> None:

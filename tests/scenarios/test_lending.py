@@ -63,8 +63,8 @@ def test_on_a_lent_denoiser_a_short_guest_of_better_rank_goes_first() -> None:
     submit(story, 0.0, "guest", 5.0, "n1")
     submit(story, 1.0, "own", 500.0, "n1", model="n", tenant="own")
     places = {action.task.job_id: (action.rank, action.reason, action.lent) for action in story.started}
-    assert places["guest"] == (25.0, "idle, lent by pool own", True)
-    assert places["own"] == (2501.0, "after guest, which is a guest", False)
+    assert places["guest"] == (20.0, "idle, lent by pool own", True)
+    assert places["own"] == (2001.0, "after guest, which is a guest", False)
 
 
 def test_a_guest_that_would_hold_up_a_job_of_the_denoisers_own_pool_is_sent_away() -> None:

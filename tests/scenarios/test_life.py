@@ -18,18 +18,18 @@ def test_a_job_is_encoded_denoised_and_decoded_output_by_output() -> None:
     job = request("a", 4.0, encode_s=1.0, decode_s=2.0, outputs=2)
     admit, start = scheduler.handle(JobSubmitted(job), 10.0)
     assert isinstance(admit, AdmitJob)
-    assert (admit.verdict.pool, admit.verdict.rank) == ("interactive", 10.0 + 5 * 7.0)
-    assert start == StartTask(encode, "e", 45.0, attempt=1, reason="least to do")
+    assert (admit.verdict.pool, admit.verdict.rank) == ("interactive", 10.0 + 4 * 7.0)
+    assert start == StartTask(encode, "e", 38.0, attempt=1, reason="least to do")
 
     assert scheduler.handle(TaskFinished(encode, 1.0), 11.0) == [
-        StartTask(denoise, "n", 45.0, attempt=1, reason="idle")
+        StartTask(denoise, "n", 38.0, attempt=1, reason="idle")
     ]
     assert scheduler.handle(LatentsReady("a", 0), 13.0) == [
-        StartTask(decodes[0], "d", 45.0, attempt=1, reason="least to do")
+        StartTask(decodes[0], "d", 38.0, attempt=1, reason="least to do")
     ]
     assert scheduler.handle(TaskFinished(decodes[0], 1.0), 14.0) == []
     assert scheduler.handle(TaskFinished(denoise, 4.0), 15.0) == [
-        StartTask(decodes[1], "d", 45.0, attempt=1, reason="least to do")
+        StartTask(decodes[1], "d", 38.0, attempt=1, reason="least to do")
     ]
     assert scheduler.handle(TaskFinished(decodes[1], 1.0), 16.0) == [FinishJob("a", "succeeded")]
     scheduler.check_invariants()

@@ -22,7 +22,7 @@ def test_a_paused_job_moves_to_a_denoiser_that_has_been_idle_for_longer_than_the
     stop, begun = story.tell(14.0, Ticked())
     assert stop == StopTask(denoise("n1"), "big", reason="moved")
     assert begun == StartTask(
-        denoise("n1"), "small", 200.0, 2, reason="idle, and it was paused on big", moved_from="big"
+        denoise("n1"), "small", 160.0, 2, reason="idle, and it was paused on big", moved_from="big"
     )
     assert story.scheduler.next_tick_s() is None
     story.at(20.0, TaskFinished(denoise("n1"), 4.0), start(decode("n1"), "d"))

@@ -446,7 +446,7 @@ class Verdict(_message.Message):
     pool: _builtins.str
     @_builtins.property
     def backlog(self) -> _duration_pb2.Duration:
-        """Unrun seconds per worker that would rank ahead of the job."""
+        """Unrun seconds per worker that are due before the job's end."""
 
     @_builtins.property
     def limit(self) -> _duration_pb2.Duration:

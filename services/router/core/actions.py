@@ -10,7 +10,7 @@ class Verdict:
     """What admission says of a job, and why.
 
     `reason` is "" if admitted, else one of "OVERLOADED", "TOO_LONG", "DEADLINE_UNREACHABLE", "NO_WORKER", "QUEUE_FULL".
-    `backlog_s` is the unrun seconds per worker that would rank ahead, `limit_s` what the pool allows this estimate,
+    `backlog_s` is the unrun seconds per worker due before its end, `limit_s` what the pool allows this estimate,
     `retry_after_s` the predicted time until it would be admitted (0 if admitted, or where waiting is no help or its end
     cannot be predicted). `wait_s` predicts the time until its denoise starts; None of an admitted job of which nobody
     asked: `Scheduler.job` knows. `missing` are the stages that no worker runs for the model, refused or waited for.

@@ -1,8 +1,7 @@
-"""Who is let in: a job before which no more seconds per worker would rank than its pool's level allows."""
+"""Who is let in: a job before whose end no more seconds per worker are due than its pool's level allows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 
 from services.router.core.actions import Verdict
@@ -18,7 +17,7 @@ from services.router.core.record import JobRecord
 from services.router.core.task import Key
 
 _RETRY_ROUNDS = 8
-_CROWDING = 0.1
+_CROWDING = 0.08
 """The part by which the time that a tenant's own jobs cost the others lowers its level."""
 
 
@@ -58,25 +57,29 @@ class Admission:
         pool = pool or self.pool_of(request)
         rank = rank_of(self._config, self._book, request, now, self._fleet.live)
         key = (rank, request.job_id, 0)
-        backlog = self._backlogs.ahead(pool.name, request.model, key)
-        wait = partial(self._forecast.wait_s, pool.name, request.model, key, backlog, request.seconds)
+        judged = self._judged(request, key)
+        near: Backlog | None = None
+        if foretell or request.deadline_s is not None:
+            near = self._backlogs.ahead(pool.name, request.model, key)
         verdict = Verdict(
             admitted=True,
             reason="",
             pool=pool.name,
             rank=rank,
-            backlog_s=backlog.worst_s,
-            limit_s=self._limit_s(request, pool, key),
+            backlog_s=self._backlogs.ahead(pool.name, request.model, judged).worst_s,
+            limit_s=self._limit_s(request, pool, judged),
             retry_after_s=0.0,
-            wait_s=wait() if foretell or request.deadline_s is not None else None,
+            wait_s=None if near is None else self._wait_s(request, pool, key, near),
             missing=self._reach.missing(request.stages, request.model),
         )
-        reason = self._refusal(request, pool, verdict, backlog, now)
+        reason = self._refusal(request, pool, verdict, near, now)
         if not reason:
             return verdict
-        retry_after_s = self._retry_after_s(request, reason, verdict, key)
-        wait_s = wait() if verdict.wait_s is None else verdict.wait_s
-        return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s, wait_s=wait_s)
+        retry_after_s = self._retry_after_s(request, reason, verdict, judged)
+        if near is None:
+            near = self._backlogs.ahead(pool.name, request.model, key)
+            verdict = replace(verdict, wait_s=self._wait_s(request, pool, key, near))
+        return replace(verdict, admitted=False, reason=reason, retry_after_s=retry_after_s)
 
     def judge_amended(self, job: JobRecord, request: JobRequest, now: float) -> Verdict:
         """Admit a change of an accepted job or not: `request` is the job as it would be. The book must be without it.
@@ -88,6 +91,13 @@ class Admission:
         if request.seconds.total_s > job.request.seconds.total_s:
             return replace(verdict, rank=max(job.rank, verdict.rank))
         return replace(verdict, admitted=True, reason="", retry_after_s=0.0, rank=job.rank)
+
+    def _judged(self, request: JobRequest, key: Key) -> Key:
+        """The place up to which work counts against a job: what is due until it should have ended, not only begun."""
+        return (key[0] + request.seconds.total_s, key[1], key[2]) if self._policy.sheds else key
+
+    def _wait_s(self, request: JobRequest, pool: PoolConfig, key: Key, near: Backlog) -> float:
+        return self._forecast.wait_s(pool.name, request.model, key, near, request.seconds)
 
     def _limit_s(self, request: JobRequest, pool: PoolConfig, key: Key) -> float:
         """The level for a job of this length, less a part of what its tenant's jobs ahead cost the other tenants.
@@ -101,7 +111,9 @@ class Admission:
         crowding = crowding_s(self._config, self._book, request, key, self._fleet.live)
         return max(0.0, level_s - _CROWDING * crowding)
 
-    def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, backlog: Backlog, now: float) -> str:
+    def _refusal(
+        self, request: JobRequest, pool: PoolConfig, verdict: Verdict, near: Backlog | None, now: float
+    ) -> str:
         if request.seconds.total_s > pool.max_job_s:
             return "TOO_LONG"
         if verdict.missing and self._are_long_gone(verdict.missing, request.model, now):
@@ -110,8 +122,8 @@ class Admission:
             return "QUEUE_FULL"
         if self._policy.sheds and verdict.backlog_s > verdict.limit_s:
             return "OVERLOADED"
-        if request.deadline_s is not None and verdict.wait_s is not None:
-            finish_s = now + backlog.finish_s(request.seconds, verdict.wait_s)
+        if request.deadline_s is not None and verdict.wait_s is not None and near is not None:
+            finish_s = now + near.finish_s(request.seconds, verdict.wait_s)
             if finish_s > request.deadline_s:
                 return "DEADLINE_UNREACHABLE"
         return ""
@@ -132,7 +144,7 @@ class Admission:
     def _overload_ends_s(self, request: JobRequest, verdict: Verdict, key: Key) -> float:
         """Each worker runs a second of the backlog a second, but a job that comes later also ranks later.
 
-        So the least `t` with `A(rank + t) - t ≤ limit`, found from below; `A` bounds it.
+        So the least `t` with `A(key + t) - t ≤ limit`, found from below; `A` bounds it.
         """
         later_s = verdict.backlog_s - verdict.limit_s
         for _ in range(_RETRY_ROUNDS):
@@ -145,6 +157,5 @@ class Admission:
 
     def _next_finish_s(self, request: JobRequest, verdict: Verdict) -> float:
         """The mean time between two finishes of the jobs there are."""
-        unrun_s = sum(sum(lane.ledger.total()) for lane in self._book.lanes.values())
         _, speed, _ = self._reach.speeds(verdict.pool, request.model)
-        return unrun_s / len(self._book.jobs) / speed
+        return self._book.unrun_s / len(self._book.jobs) / speed

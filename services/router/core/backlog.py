@@ -12,7 +12,7 @@ _NOTHING = (0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Unrun seconds ahead, per worker that can run the model, by stage: the `A` of admission.
+    """Unrun seconds ahead, per worker that can run the model, by stage.
 
     A worker that takes twice the estimates counts as half a worker.
     """

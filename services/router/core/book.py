@@ -99,6 +99,11 @@ class Book:
             if job and record and record.state is TaskState.HELD:
                 self.move(job, record, TaskState.READY)
 
+    @property
+    def unrun_s(self) -> float:
+        """The unrun seconds of all jobs."""
+        return sum([sum(lane.ledger.total()) for lane in self.lanes.values()])
+
     def next_release_s(self) -> float | None:
         """When the next task may be released; None if none is held."""
         return self._holds[0][0] if self._holds else None

@@ -20,10 +20,10 @@ class PoolConfig:
     Jobs: the first pool that fits takes a job, by `models` and `priority_classes` (empty: any) and
     `min_estimate_s` ≤ estimate < `max_estimate_s`; the last pool takes what fits none.
 
-    `max_backlog_s` is the unrun seconds per worker that may rank ahead of a job of up to `short_job_s`; the level falls
-    log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. A tenant that keeps
-    others waiting finds less. At most `max_long_running` long jobs are denoised at a time. Longer jobs than `max_job_s`
-    are refused.
+    `max_backlog_s` is the unrun seconds per worker that may be due before the end of a job of up to `short_job_s`; the
+    level falls log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. A tenant
+    that keeps others waiting finds less. At most `max_long_running` long jobs are denoised at a time. Longer jobs than
+    `max_job_s` are refused.
 
     `borrow`: may its jobs take denoisers of other pools? "none", "idle" (idle ones, and keep them by their rank), or
     "preemptible" (with a slot to spare; also busy ones, by their rank). A job that borrows preemptibly holds a worker's
@@ -38,10 +38,10 @@ class PoolConfig:
     min_estimate_s: float = 0.0
     max_estimate_s: float = inf
     priority_classes: tuple[str, ...] = ()
-    max_backlog_s: float = 65.0
-    long_headroom: float = 0.35
+    max_backlog_s: float = 90.0
+    long_headroom: float = 0.3
     short_job_s: float = 4.0
-    long_job_s: float = 60.0
+    long_job_s: float = 40.0
     max_job_s: float = 3600.0
     max_long_running: int | None = None
     borrow: Borrow = "none"
@@ -96,11 +96,11 @@ def default_pools() -> tuple[PoolConfig, ...]:
 class SchedulerConfig:
     """The scheduler's settings.
 
-    `kappa` is the stretch (delay over own time) that a job may be asked to bear. `max_queued_jobs` counts accepted jobs
-    that are not over. `encode_ahead_jobs` first jobs in rank of each pool, model and length are encoded before a
-    denoiser is free. A task is tried `max_attempts` times if the tries count (anew from each checkpoint that is further
-    than those before), and put back `max_setbacks` times if they do not; `max_reruns` results of a job that were lost
-    are made again. Back-off is `backoff_s`, doubled each time up to `max_backoff_s`.
+    `kappa` is the stretch (delay over own time) that a job may be asked to bear: by then it is due to begin.
+    `max_queued_jobs` counts accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool, model
+    and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count (anew from
+    each checkpoint that is further than those before), and put back `max_setbacks` times if they do not; `max_reruns`
+    results of a job that were lost are made again. Back-off is `backoff_s`, doubled each time up to `max_backoff_s`.
 
     A paused job moves to a denoiser that has been idle for `move_cost_s`: what it does again since its last checkpoint,
     and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each
@@ -113,7 +113,7 @@ class SchedulerConfig:
     """
 
     policy: PolicyName = "stretch"
-    kappa: float = 5.0
+    kappa: float = 4.0
     pools: tuple[PoolConfig, ...] = field(default_factory=default_pools)
     max_queued_jobs: int = 10_000
     encode_ahead_jobs: int = 8

@@ -53,7 +53,8 @@ def test_the_level_falls_with_the_estimate() -> None:
     assert judge(it, 10.1).limit_s == pytest.approx(40.0 * 0.75, rel=0.01)
     assert not judge(it, 11.0).admitted
     assert judge(it, 9.0).admitted
-    assert judge(it, 9.0).backlog_s == 0.0  # shorter ones rank ahead of all of them
+    assert judge(it, 8.1).backlog_s == 30.0  # it ranks ahead of them, but should not have ended when they are due
+    assert judge(it, 7.9).backlog_s == 0.0
 
 
 def test_who_keeps_others_waiting_finds_a_lower_level() -> None:
@@ -64,8 +65,8 @@ def test_who_keeps_others_waiting_finds_a_lower_level() -> None:
     assert (alone.backlog_s, alone.limit_s) == (30.0, judge(it, 10.1, tenant="cid").limit_s)
     it.handle(JobSubmitted(request("bob", 1.0, tenant="bob")), 0.0)
     level_s = judge(it, 10.1, tenant="cid").limit_s
-    assert judge(it, 10.1, tenant="ann").limit_s == pytest.approx(level_s - 0.1 * 60.0 / 2)
-    assert judge(it, 10.1, tenant="ann", priority_class="premium").limit_s == pytest.approx(level_s - 0.1 * 60.0 / 4)
+    assert judge(it, 10.1, tenant="ann").limit_s == pytest.approx(level_s - 0.08 * 60.0 / 2)
+    assert judge(it, 10.1, tenant="ann", priority_class="premium").limit_s == pytest.approx(level_s - 0.08 * 60.0 / 4)
     # What ranks behind costs nobody anything.
     assert judge(it, 1.0, tenant="ann").limit_s == judge(it, 1.0, tenant="cid").limit_s
 

@@ -46,7 +46,7 @@ def test_more_work_ranks_by_the_total_and_never_better() -> None:
     assert (
         action.verdict.rank
         == rank_of(it, "a")
-        == pytest.approx(2.0 + 5.0 * replace(job.seconds, denoise_s=30.0).total_s)
+        == pytest.approx(2.0 + 4.0 * replace(job.seconds, denoise_s=30.0).total_s)
     )
     assert action.verdict.rank > before
 

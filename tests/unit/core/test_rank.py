@@ -33,7 +33,7 @@ def rank(it: Scheduler, now: float, denoise_s: float, **options: object) -> floa
     return it.estimate_verdict(request("probe", denoise_s, **options), now).rank  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("fcfs", 100.0), ("pools", 100.0), ("sjf", 8.0), ("stretch", 140.0)])
+@pytest.mark.parametrize(("policy", "expected"), [("fcfs", 100.0), ("pools", 100.0), ("sjf", 8.0), ("stretch", 132.0)])
 def test_the_rank_of_each_policy(policy: PolicyName, expected: float) -> None:
     assert rank(scheduler(policy), 100.0, 8.0) == expected
 
@@ -51,20 +51,39 @@ def test_a_tenant_is_put_off_by_what_its_share_takes_beyond_its_stretch() -> Non
         it.handle(JobSubmitted(request(f"a{index:02}", 10.0, tenant="a")), 0.0)
     own_s = 12 * 10.0
     probe = {"tenant": "a"}
-    # The share of who is alone, two denoisers, does the first seven within 5 times their own time.
+    # The share of who is alone, two denoisers, does the first eight within 4 times their own time.
     ranks = [it.job(f"a{index:02}").rank for index in range(12)]  # type: ignore[union-attr]
-    assert ranks == [50.0] * 7 + [55.0, 60.0, 65.0, 70.0, 75.0]
+    assert ranks == [40.0] * 8 + [45.0, 50.0, 55.0, 60.0]
     # Only those count that would rank ahead.
-    assert rank(it, 0.0, 1.0, **probe) == 5.0
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 1 / 2 + 28.0
+    assert rank(it, 0.0, 1.0, **probe) == 4.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 1 / 2 + 7.0
     # Another with work halves its share; one of weight 2 leaves it a quarter.
     it.handle(JobSubmitted(request("b", 10.0, tenant="b")), 0.0)
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 2 / 2 + 28.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 2 / 2 + 7.0
     it.handle(JobSubmitted(request("c", 10.0, tenant="c")), 0.0)
-    assert rank(it, 0.0, 14.0, **probe) == own_s * 4 / 2 + 28.0
-    assert rank(it, 0.0, 14.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 28.0
-    assert rank(it, 0.0, 14.0, tenant="new") == 70.0
-    assert rank(it, 0.0, 100.0, **probe) == 500.0
+    assert rank(it, 0.0, 14.0, **probe) == own_s * 4 / 2 + 7.0
+    assert rank(it, 0.0, 14.0, priority_class="premium", **probe) == own_s * 4 / 2 / 2 + 7.0
+    assert rank(it, 0.0, 14.0, tenant="new") == 56.0
+    assert rank(it, 0.0, 100.0, **probe) == 400.0
+
+
+@pytest.mark.parametrize(
+    ("others_s", "turns"),
+    [
+        pytest.param([10.0] * 3, 4, id="among four its share is a quarter, however little the others have"),
+        pytest.param([10.0] * 9, 4, id="among ten too, as the others do not use theirs"),
+        pytest.param([80.0] * 9, 7, id="or it is what its work is of all"),
+        pytest.param([200.0] * 9, 10, id="a tenth at the least"),
+    ],
+)
+def test_a_tenant_s_share_is_what_its_work_is_of_all_up_to_a_quarter(others_s: list[float], turns: float) -> None:
+    it = scheduler(denoisers=2)
+    for index in range(12):
+        it.handle(JobSubmitted(request(f"a{index:02}", 10.0, tenant="a")), 0.0)
+    for index, seconds in enumerate(others_s):
+        it.handle(JobSubmitted(request(f"{index}", seconds, tenant=f"{index}")), 0.0)
+    assert rank(it, 0.0, 14.0, tenant="a") == 12 * 10.0 * turns / 2 + 7.0
+    assert rank(it, 0.0, 14.0, tenant="new") == 56.0
 
 
 def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
@@ -99,5 +118,5 @@ def test_a_clearly_shorter_job_overtakes_ones_of_the_same_tenant() -> None:
     it = scheduler()
     for index in range(9):
         it.handle(JobSubmitted(request(f"a{index}", 10.0)), 0.0)
-    assert rank(it, 0.0, 1.0) < 50.0
+    assert rank(it, 0.0, 1.0) < 40.0
     assert rank(it, 0.0, 10.0, priority_class="premium") < it.job("a8").rank  # type: ignore[union-attr]
