@@ -71,7 +71,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     policy.add_argument("--no-tenants", action="store_true", help="hold nobody to a fair share")
     policy.add_argument("--max-queued", type=positive, metavar="N", help="accepted jobs that are not over, at most")
     policy.add_argument("--kappa", type=float, metavar="K", help="the stretch that a job may be asked to bear")
-    policy.add_argument("--level", type=float, metavar="S", help="seconds a worker that may rank ahead of a job let in")
+    policy.add_argument("--level", type=float, metavar="S", help="seconds a worker due before the end of a job let in")
     policy.add_argument(
         "--headroom", type=float, metavar="PART", help="the part of the level that the longest jobs find"
     )
