@@ -7,6 +7,7 @@ from collections import deque
 import structlog
 
 from services.router import tries
+from services.router.clock import Clock
 from services.router.config import RouterConfig
 from services.router.core.actions import (
     Action,
@@ -60,6 +61,7 @@ class Driver:
         exchange: Exchange,
     ) -> None:
         self.draining = False
+        self._clock = Clock()
         self.scheduler = Scheduler(config.scheduler)
         self.fleet = Fleet(
             config.worker_timeout_s,
@@ -86,7 +88,7 @@ class Driver:
         try:
             while self._events:
                 next_event = self._events.popleft()
-                for action in self.scheduler.handle(next_event, time.time()):
+                for action in self.scheduler.handle(next_event, self._clock.now_s()):
                     self._perform(action)
                 if isinstance(next_event, TaskSaved):
                     self._acquit(next_event.task.job_id)
@@ -191,7 +193,7 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         if at_s is not None and not self.draining:
-            delay_s = max(0.0, at_s - time.time())
+            delay_s = max(0.0, at_s - self._clock.now_s())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.handle, Ticked())
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import time
 from dataclasses import replace
 
 from services.router.core.job import JobRequest, StageSeconds
@@ -243,3 +244,17 @@ async def test_a_stage_that_finds_its_store_full_waits_and_costs_no_try(
         events = await bench.events(job.job_id)
         assert kinds(events)[-1] == "succeeded"
         assert kinds(events).count("requeued") == 12
+
+
+async def test_who_waits_for_room_does_not_wait_for_a_clock_that_was_set_back(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers()
+        await bench.start_router()
+        assert bench._router is not None
+        assert bench._router._leading.desk is not None
+        bench._router._leading.desk.driver._clock._wall = lambda: time.time() - HOUR_S
+        bench.decoder.errors += [StoreFull("outputs")]
+        job = await bench.submit()
+        assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
