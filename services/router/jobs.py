@@ -123,7 +123,7 @@ class LiveJob:
     @property
     def stage_spec(self) -> JobSpec:
         """As workers get it: a job that refines another has no pictures, only what was made of them."""
-        if not self.record.refined_latents:
+        if not self.job.refines_job_id:
             return self.spec
         bare = JobSpec()
         bare.CopyFrom(self.spec)

@@ -268,6 +268,8 @@ class StageCalls:
             event = TaskFailed(call.task, error.reason.name, error.message, retryable=True, counts=False)
         elif isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and error.reason is Reason.BUNDLE_CORRUPT:
             await self._discard(call)
+        elif call.task.stage is Stage.DENOISE and error.reason in (Reason.LATENTS_GONE, Reason.BUNDLE_CORRUPT):
+            self._begin_anew(call)
         elif isinstance(event, TaskFailed) and event.awaits_room:
             event = self._unless_beyond(call, event, error)
         match blow:
@@ -281,6 +283,13 @@ class StageCalls:
                 self._fleet.lose(call.worker.worker_id, error.message)
                 return None
         return event
+
+    def _begin_anew(self, call: Call) -> None:
+        """The latents that the job was to go on from are gone or damaged: it runs all of its steps."""
+        call.log.warning("refined_latents_gone")
+        del call.job.record.refined_latents[:]
+        call.job.record.refined_step_count = 0
+        call.recorder.save()
 
     def _unless_beyond(self, call: Call, event: TaskFailed, error: TriptychError) -> TaskFailed:
         """The job waits for room, unless there will never be enough."""

@@ -47,8 +47,8 @@ def judge(task: Task, begun: bool, code: grpc.StatusCode, error: TriptychError) 
         return failed(retryable=True, counts=False), Blow.DEPOSED
     made_by = _missed(error)
     if made_by is Stage.DENOISE and task.stage is Stage.DENOISE:
-        # What the job was to go on from: nothing makes it again.
-        return failed(retryable=False, counts=True), Blow.NONE
+        # Another job's, that this one was to go on from: it begins at the beginning.
+        return failed(retryable=True, counts=False), Blow.NONE
     if reason is Reason.CONDITIONING_GONE and task.stage is Stage.ENCODE:
         # What an earlier block had made left the exchange before the next one had read it: all is made again.
         return failed(retryable=True, counts=False), Blow.NONE

@@ -9,10 +9,12 @@ from services.router.core.config import PoolConfig, SchedulerConfig
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
 from tests.integration.router.peers import DenoiserPeer
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import Exchange
+from triptych.exchange import BundleCorrupt, BundleGone, Exchange
 from triptych.v1.job_pb2 import JOB_STATE_QUEUED, JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED, Job, JobRecord
+from triptych.v1.tensor_pb2 import DataRef
 
 UNKNOWN = "0" * 26
+LATENTS = DataRef(store="latents")
 
 
 async def running(bench: Bench, steps: int = 2, **fields: object) -> Job:
@@ -151,6 +153,20 @@ async def test_a_refined_job_survives_its_denoiser(bench: Bench) -> None:
     assert kinds(await bench.events(refined.job_id))[-1] == "succeeded"
     [request] = bench.denoisers[1].calls_of(refined.job_id)
     assert (len(request.refined_latents), request.refined_step_count) == (1, 4)
+
+
+@pytest.mark.parametrize("error", [BundleGone(LATENTS), BundleCorrupt(LATENTS, "cut short")])
+async def test_a_job_whose_refined_latents_are_lost_begins_anew(bench: Bench, error: TriptychError) -> None:
+    """A leader that was stopped in the midst of a removal sends its last word when another has accepted the job."""
+    job = await bench.submit()
+    await bench.events(job.job_id)
+    bench.denoiser.errors.append(error)
+    refined = await bench.amend(job.job_id, 10)
+    assert kinds(await bench.events(refined.job_id))[-1] == "succeeded"
+    first, second = bench.denoiser.calls_of(refined.job_id)
+    assert (len(first.refined_latents), first.refined_step_count) == (1, 4)
+    assert (len(second.refined_latents), second.refined_step_count) == (0, 0)
+    assert bench.denoiser.steps[refined.job_id] == 10
 
 
 async def test_after_their_retention_there_is_nothing_to_refine(bench: Bench, exchange: Exchange) -> None:

@@ -66,10 +66,10 @@ def test_input_that_is_gone(task: Task, error: TriptychError, made_by: Stage) ->
 
 
 @pytest.mark.parametrize("lost", [BundleGone, partial(BundleCorrupt, why="cut short")])
-def test_what_a_job_refines_is_made_again_by_nobody(lost: Callable[[DataRef], TriptychError]) -> None:
+def test_a_job_whose_refined_latents_are_lost_is_tried_again(lost: Callable[[DataRef], TriptychError]) -> None:
     error = lost(DataRef(store="latents"))
     event_, _ = judge(DENOISE, True, grpc.StatusCode.UNKNOWN, error)
-    assert event_ == TaskFailed(DENOISE, error.reason.name, error.message, retryable=False, counts=True)
+    assert event_ == TaskFailed(DENOISE, error.reason.name, error.message, retryable=True, counts=False)
 
 
 def test_a_call_that_took_too_long_counts() -> None:
