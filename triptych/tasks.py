@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from triptych.tracebacks import clear_frames
+
 # How long a cancellation may take before it is repeated.
 _AGAIN_S = 0.5
 
@@ -26,6 +28,17 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
             pending = {task for task in pending if not task.done()}
     if cancelled:
         raise asyncio.CancelledError
+
+
+def let_go(task: "asyncio.Task[Any]") -> None:
+    """Of a task that is over and whose end is known: let what it worked on go.
+
+    Its error, or its cancellation, keeps it by the frames of its traceback, which keep the task.
+    """
+    try:
+        task.result()
+    except BaseException as error:  # noqa: BLE001 - who waited for it has seen it
+        clear_frames(error)
 
 
 async def run_together(*works: Coroutine[Any, Any, None]) -> None:

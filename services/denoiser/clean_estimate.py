@@ -71,6 +71,10 @@ class CleanEstimate:
 
         scheduler.step = step
 
+    def close(self) -> None:
+        """Give the scheduler its own `step` back: while it has the wrapped one, each of the two keeps the other."""
+        vars(self._scheduler).pop("step", None)
+
     @property
     def has_stepped(self) -> bool:
         """Whether the scheduler has made a step."""

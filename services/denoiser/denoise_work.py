@@ -1,5 +1,6 @@
 """The denoising of one output: the stock block, run on the device thread."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from services.denoiser.state_codec import Uncapturable
 from services.denoiser.step_seam import Observer, StepSeam, asked_step_count
 from services.stage.checkpoint import DENOISE
 from services.stage.device_thread import DeviceThread
-from services.stage.hosted_block import loops
+from services.stage.hosted_block import open_loops
 from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import GENERATOR_STATE, guidance, noise
 from services.stage.tensors import from_bundle, to_bundle
@@ -93,11 +94,12 @@ class DenoiseWork:
         steps = LoopSteps(self.amendments, self.output_index, asked.step_count, laid=asked.step_count)
         seam = StepSeam(LoopState(fork, generator), self.observer, steps, captured, self._refinement())
         inputs = self.model.inputs(asked)
-        for loop in list(loops(fork._blocks)):
-            if self.previews is not None:
-                PreviewSeam(fork, hosted.contract.defaults | inputs, self.previews, steps.clean).wrap(loop)
-            seam.wrap(loop)
-        state = hosted.run(fork, values, {**inputs, "generator": generator})
+        with open_loops(fork) as found, closing(steps):
+            for loop in found:
+                if self.previews is not None:
+                    PreviewSeam(fork, hosted.contract.defaults | inputs, self.previews, steps.clean).wrap(loop)
+                seam.wrap(loop)
+            state = hosted.run(fork, values, {**inputs, "generator": generator})
         outputs = hosted.outputs(state)
         _check_latents(outputs)
         made = outputs.get(LATENTS, (None, ""))[0]

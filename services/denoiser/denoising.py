@@ -24,6 +24,7 @@ from services.stage.worker import WorkerHost
 from triptych.durations import duration_of
 from triptych.errors import Reason, TriptychError, Violation, invalid
 from triptych.exchange import Bundle
+from triptych.tasks import let_go
 from triptych.v1.denoiser_service_pb2 import DenoiseFinished, DenoiseRequest, DenoiseResponse, DenoiseStarted
 from triptych.v1.job_pb2 import STAGE_DENOISE, Amendment, JobRestartOnly, Latents, Progress
 from triptych.v1.worker_pb2 import Measurement
@@ -80,6 +81,7 @@ class Denoising:
             if self._previews is not None:
                 self._previews.close()
             await asyncio.wait([running])
+            let_go(running)
 
     @property
     def underway(self) -> bool:

@@ -50,6 +50,12 @@ class LoopSteps:
         self.amendments.begin(self.output_index, scale, self.done)
         self._estimates = [(each, CleanEstimate(each, self._instead)) for each in _schedulers(pipeline, state)]
 
+    def close(self) -> None:
+        """After the loop: the samplers step by themselves again."""
+        for _, estimate in self._estimates:
+            estimate.close()
+        self._estimates.clear()
+
     def skip(self, done: int, laid: int, *, amended: bool) -> None:
         """So many steps were run elsewhere, and the state is as they left it."""
         self.done, self.laid, self.amended = done, laid, amended

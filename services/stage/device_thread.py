@@ -5,6 +5,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -127,10 +128,7 @@ class DeviceThread:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Result] = loop.create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(_resolve, future, result, error)
-
+        done = partial(_answer, loop, future)
         work = self._put(
             Fibre(rank, next(self._order), kind, alone, holds, function=function, done=done, on_pause=on_pause)
         )
@@ -139,6 +137,9 @@ class DeviceThread:
         except asyncio.CancelledError:
             self._stop(work)
             raise
+        finally:
+            # An error's traceback leads here, and from here would lead back to it: a cycle that holds tensors.
+            del future, done, work
 
     def rerank(self, job_id: str, rank: float) -> None:
         """Rank all work of a job anew, from its next yield point on. From any thread."""
@@ -298,6 +299,13 @@ class DeviceThread:
             self._turns.remove(work)
         self._advancing.end(work)
         work.end()
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None
+) -> None:
+    """From the device thread."""
+    loop.call_soon_threadsafe(_resolve, future, result, error)
 
 
 def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

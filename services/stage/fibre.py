@@ -8,6 +8,7 @@ import structlog
 from greenlet import greenlet
 
 from services.stage.turns import Call, Gains, Group, Work
+from triptych.tracebacks import clear_frames
 
 log = structlog.get_logger()
 
@@ -29,12 +30,20 @@ class Merging(Gains, Protocol):
         """Compute them as one, and set `done` on each; on none if that failed and each is to be computed alone."""
 
 
+def _nothing() -> None:
+    pass
+
+
+def _to_nobody(result: Any, error: BaseException | None) -> None:
+    pass
+
+
 @dataclass(eq=False)
 class Fibre(Work):
     """Work with a stack of its own, on the device thread."""
 
-    function: Callable[[], Any] = field(default=lambda: None)
-    done: Callable[[Any, BaseException | None], None] = field(default=lambda result, error: None)
+    function: Callable[[], Any] = field(default=_nothing)
+    done: Callable[[Any, BaseException | None], None] = field(default=_to_nobody)
     # Told, on the device thread, that it is paused (True) and that it goes on (False).
     on_pause: Callable[[bool], None] | None = None
     stack: Any = None
@@ -52,9 +61,11 @@ class Fibre(Work):
         self.stack = greenlet(self._run)
 
     def end(self) -> None:
-        """Hand out what came of it. Nothing of it stays here: an error's traceback holds tensors."""
-        result, error, self.result, self.error, self.stack = self.result, self.error, None, None, None
-        self.done(result, error)
+        """Hand out what came of it. Nothing of it stays here: an error's traceback holds tensors, and this."""
+        result, error, done = self.result, self.error, self.done
+        self.result = self.error = self.stack = self.on_pause = None
+        self.function, self.done = _nothing, _to_nobody
+        done(result, error)
 
     def tell(self, paused: bool) -> None:
         """Tell it, if that is news, that it is paused or goes on."""
@@ -72,6 +83,7 @@ class Fibre(Work):
             # A new one: the traceback of the first holds all tensors of the work.
             self.error = Stopped()
         except BaseException as error:  # noqa: BLE001 - the edge of the device thread
+            clear_frames(error)
             self.error = error
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,21 @@ def loops(block: Any) -> Iterator[LoopSequentialPipelineBlocks]:
         return
     for sub_block in (getattr(block, "sub_blocks", None) or {}).values():
         yield from loops(sub_block)
+
+
+@contextmanager
+def open_loops(fork: Any) -> Iterator[list[LoopSequentialPipelineBlocks]]:
+    """The loops of a job's own pipeline: what is put in the place of their `loop_step` is there while the block runs.
+
+    Then they have the stock one again. What calls it keeps the loop, which keeps that, and all else that the job has:
+    jobs that are over would fill the device until the collector of cycles comes by, which knows nothing of tensors.
+    """
+    found = list(loops(fork._blocks))
+    try:
+        yield found
+    finally:
+        for loop in found:
+            vars(loop).pop("loop_step", None)
 
 
 def _load_component(checkpoint: Checkpoint, component: str, spec: Any, dtype: torch.dtype, device: torch.device) -> Any:

@@ -12,6 +12,7 @@ from grpc_status import rpc_status
 from triptych.errors import Reason, TriptychError, Violation, invalid, to_status
 from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.typing import Context, Handler
+from triptych.tracebacks import clear_frames
 
 log = structlog.get_logger()
 
@@ -78,6 +79,9 @@ class ErrorTranslation(grpc.aio.ServerInterceptor):
                 raise
             except Exception as error:  # noqa: BLE001 - the edge of the process
                 await _abort(context, error, method)
+            finally:
+                # The call keeps what ends it, and the traceback of that this frame: the two would keep each other.
+                del requests, context
 
         return call
 
@@ -85,13 +89,14 @@ class ErrorTranslation(grpc.aio.ServerInterceptor):
         async def call(requests: _Requests, context: Context) -> AsyncIterator[Any]:
             try:
                 self._guard(method, context)
-                request = parse(await self._request(requests))
-                async for response in stock(request, context):
+                async for response in stock(parse(await self._request(requests)), context):
                     yield response
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except Exception as error:  # noqa: BLE001 - the edge of the process
                 await _abort(context, error, method)
+            finally:
+                del requests, context
 
         return call
 
@@ -146,5 +151,9 @@ async def _abort(context: Context, error: Exception, method: str) -> NoReturn:
     if not isinstance(error, TriptychError):
         log.exception("call_failed", method=method)
         error = TriptychError(Reason.INTERNAL, "An internal error; the service's log has it.")
-    await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    clear_frames(error)
+    try:
+        await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    finally:
+        del context
     raise AssertionError("abort_with_status returned")

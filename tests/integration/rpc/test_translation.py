@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from bench.fuzz_messages import deep, wire_field
+from tests.cycles import left_in_cycles
 from tests.integration.rpc.answering import SERVICE, Answering
 from triptych.errors import Reason, TriptychError, from_rpc_error
 from triptych.rpc import RpcServer, open_channel
@@ -16,6 +17,7 @@ from triptych.rpc.channel import MESSAGE_BYTES, METADATA_BYTES
 from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.translation import MAX_OPEN_STREAMS, ErrorTranslation
 from triptych.rpc.typing import Context
+from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.router_service_pb2_grpc import add_RouterServiceServicer_to_server
 
 
@@ -122,6 +124,34 @@ async def test_pings_are_bounded(channel: grpc.aio.Channel, address: str) -> Non
             assert b"too_many_pings" in answered
     writer.close()
     assert await answer(channel, "SubmitJob", b"") == b""
+
+
+class Failing(Answering):
+    async def GenerateMedia(
+        self, request: pb.GenerateMediaRequest, context: Context
+    ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
+        raise TriptychError(Reason.OVERLOADED, "not now")
+        yield pb.GenerateMediaResponse()
+
+
+async def test_a_call_that_fails_keeps_nothing() -> None:
+    server = RpcServer("127.0.0.1:0", [SERVICE])
+    await server.start(lambda server: add_RouterServiceServicer_to_server(Failing(), server))
+
+    async def fail() -> None:
+        call: Any = channel.unary_stream(f"/{SERVICE}/GenerateMedia")
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            assert [answer async for answer in call(b"")] == []
+
+    async with open_channel(server.address) as channel:
+        await fail()
+        with left_in_cycles() as left:
+            for _ in range(3):
+                await fail()
+    await server.stop(0)
+    assert not [
+        each for each in left if isinstance(each, TriptychError | grpc.aio.AbortError | pb.GenerateMediaRequest)
+    ]
 
 
 async def test_a_connection_without_calls_is_closed() -> None:
