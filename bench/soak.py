@@ -6,10 +6,13 @@ the time is compared with what is tolerated: per hour 24 MB of memory, 1 thread,
 usual bytes and messages, 0 consumers. A short run tells little: a slope of ten minutes is read as one of an hour. Exits
 with 1 if something grows, or a job went wrong.
 
-    python -m bench.soak --json --minutes 30
+    python -m bench.soak --json --minutes 30 [--keep FOLDER]
+
+With `--keep` each sample is in the folder's vitals.jsonl.
 """
 
 import asyncio
+import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -66,6 +69,7 @@ async def soak(folder: Path, options: Options) -> dict[str, object]:
             while time.monotonic() - began < options.minutes * 60:
                 vitals = process_vitals({name: service.pid for name, service in suite.processes.items()})
                 samples.append((time.monotonic() - began, vitals | await stream_vitals(exchange)))
+                write_sample(folder / "vitals.jsonl", samples[-1])
                 await asyncio.sleep(options.every_s)
     warm = [sample for sample in samples if sample[0] >= options.warm_up * options.minutes * 60]
     trends = trends_of(warm)
@@ -86,6 +90,13 @@ async def soak(folder: Path, options: Options) -> dict[str, object]:
         },
         **trial.accounts.summary(),
     }
+
+
+def write_sample(path: Path, sample: tuple[float, Vitals]) -> None:
+    """Append a line: the seconds since the beginning, and each figure by its name."""
+    figures = {f"{owner} {figure}": value for owner, vitals in sample[1].items() for figure, value in vitals.items()}
+    with path.open("a") as file:
+        file.write(json.dumps({"at_s": round(sample[0], 1), **figures}) + "\n")
 
 
 def trends_of(samples: Sequence[tuple[float, Vitals]]) -> dict[str, Trend]:
