@@ -46,7 +46,7 @@ class Forecast:
 
     def wait_s(self, pool: str, model: str, key: Key, backlog: Backlog, seconds: StageSeconds) -> float:
         """Seconds until the denoise of a job at `key` starts, which has `seconds` to run itself."""
-        return max(backlog.encode_s + seconds.encode_s, self._denoiser_s(pool, model, key, seconds.denoise_s))
+        return max(backlog.encode_s + seconds.encode_s, self._denoiser_s(pool, model, key, backlog, seconds.denoise_s))
 
     def lent(self, pool: str, model: str) -> list[Cohort]:
         """Denoisers that a pool may borrow, and that nobody waits for whose own they are."""
@@ -57,7 +57,7 @@ class Forecast:
         wanted = [self._reach.suited(Stage.DENOISE, lane.pool, lane.model) for lane in lanes]
         return [cohort for cohort in found if not any(cohort in cohorts for cohorts in wanted)]
 
-    def _denoiser_s(self, pool: str, model: str, key: Key, denoise_s: float) -> float:
+    def _denoiser_s(self, pool: str, model: str, key: Key, backlog: Backlog, denoise_s: float) -> float:
         own = self._reach.suited(Stage.DENOISE, pool, model)
         ahead = list(self._ahead(pool, model, key))
         if not ahead and any(cohort.idle for cohort in own):
@@ -70,8 +70,8 @@ class Forecast:
         levels = [self._lent_level_s(worker, pool, key, denoise_s) for worker in self._each(lent, stride)]
         pace = size / sum(cohort.speed for cohort in chain(own, lent))
         if sum(each.queued for each in ahead) > _MOST_QUEUED:
-            levels += [0.0] * sum(1 for _ in self._each(own, stride))  # what they run is in the ledgers
-            ahead_s = sum(each.part * each.lane.ledger.ahead(key)[1] for each in ahead)
+            levels += [0.0] * sum(1 for _ in self._each(own, stride))  # what they run is in the backlog
+            ahead_s = backlog.denoise_s * self._reach.speeds(pool, model)[1]
             return _filled(levels, ahead_s * pace / stride)
         levels += [self._own_level_s(worker, key, denoise_s) for worker in self._each(own, stride)]
         return _dealt(levels, (seconds * pace / stride for seconds in self._queued_s(ahead)))
