@@ -15,6 +15,7 @@ import grpc
 import structlog
 import torch
 
+from services.stage.allocator import share_arenas
 from services.stage.calls import Calls
 from services.stage.checkpoint import Checkpoint, CheckpointError
 from services.stage.config import WorkerConfig
@@ -205,6 +206,7 @@ def _default_worker_id(stage: "Stage.ValueType") -> str:
 
 def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHost, Config], StageService]) -> None:
     """A worker's whole program. What keeps it from starting is said in one line: exit status 2 for settings, else 1."""
+    share_arenas()
     program = f"triptych {stage_name(stage)}r"
     config = load_config(kind, program)
     status = 0
