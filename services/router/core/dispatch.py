@@ -249,7 +249,8 @@ class Dispatch:
     def _reclaimed(self, started: list[Action], job: JobRecord, record: TaskRecord) -> tuple[WorkerRecord, str] | None:
         """A denoiser of its own where none of its pool ranks ahead, but a guest does or has the last slot.
 
-        Guests that rank ahead may stay if that is short work for the job to wait for; the others are sent away.
+        Guests that rank ahead may stay if that is short work for the job to wait for; the others are sent away. One all
+        of whose latents are there is about to end: it has nothing to go on with elsewhere.
         """
         if record.suspect:
             return None
@@ -258,7 +259,9 @@ class Dispatch:
         if place is None or not job.key < place[0]:
             return None
         worker = self._fleet.workers[place[1]]
-        guests = worker.guests
+        guests = [guest for guest in worker.guests if not self._book.jobs[guest.task.job_id].all_covered]
+        if worker.full and not guests:
+            return None
         ahead = [guest for guest in guests if guest.order < job.key]
         ahead_s = sum(guest.unrun_s for guest in ahead)
         sent = []
@@ -271,7 +274,9 @@ class Dispatch:
             self._send_away(guest, started)
         record.held_up_s += ahead_s
         names = ", ".join(guest.task.job_id for guest in sent)
-        return worker, f"asked back from {names}" if names else f"after {ahead[0].task.job_id}, which is a guest"
+        if names:
+            return worker, f"asked back from {names}"
+        return worker, f"after {(ahead or worker.guests)[0].task.job_id}, which is a guest"
 
     def _send_away(self, guest: TaskRecord, started: list[Action]) -> None:
         """Stop a borrower. It waits for another place, to go on from its checkpoint."""
