@@ -2,7 +2,7 @@
 
 from services.router.core.actions import FinishJob, RequeueJob, StopTask
 from services.router.core.config import PoolConfig, SchedulerConfig
-from services.router.core.events import JobCancelRequested, JobSubmitted, TaskFinished
+from services.router.core.events import JobCancelRequested, JobSubmitted, LatentsReady, TaskFinished
 from tests.scenarios.cast import DECODER, ENCODER, TWO_POOLS, denoiser, submit
 from tests.scenarios.story import Story, decode, denoise, encode, start
 from tests.scenarios.virtual_clock import request
@@ -79,6 +79,15 @@ def test_a_guest_that_would_hold_up_a_job_of_the_denoisers_own_pool_is_sent_away
         start(denoise("own"), "n1"),  # though it ranks behind
         start(denoise("guest"), "n2"),  # at home the guest is the first
     )
+
+
+def test_a_guest_all_of_whose_latents_are_there_ends_where_it_is() -> None:
+    story = lending(home_s=400.0)
+    submit(story, 0.0, "guest", 50.0, "n1")
+    story.at(239.0, LatentsReady("guest", 0), start(decode("guest"), "d"))
+    story.at(240.0, JobSubmitted(request("own", 5.0, model="n", tenant="own")), start(encode("own"), "e"))
+    story.at(240.0, TaskFinished(encode("own"), 0.0), start(denoise("own"), "n1"))
+    assert story.started[-1].reason == "after guest, which is a guest"
 
 
 def test_guests_of_all_kinds_hold_up_a_job_for_half_of_its_own_time_and_no_longer() -> None:
