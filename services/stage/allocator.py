@@ -11,8 +11,8 @@ _ARENAS = 2
 def share_arenas() -> bool:
     """Let all threads allocate from two arenas; call it before there are threads. False where that is not glibc's.
 
-    By default each thread gets one, up to eight a core, and what one has freed is of no use to the others: a worker
-    takes half as much again as it needs, and more the longer it runs. MALLOC_ARENA_MAX in the environment comes first.
+    By default each thread gets one, up to eight a core, and what one has freed is of no use to the others.
+    MALLOC_ARENA_MAX in the environment comes first.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return False
