@@ -14,6 +14,7 @@ from services.router.core.actions import (
     AdmitJob,
     AmendJob,
     FinishJob,
+    GiveBack,
     RejectAmendment,
     RejectJob,
     RequeueJob,
@@ -23,6 +24,7 @@ from services.router.core.actions import (
 )
 from services.router.core.config import SchedulerConfig
 from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, TaskSaved, Ticked
+from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.jobs import JobTable, LiveJob
 from services.router.leadership.mandate import Mandate
@@ -31,6 +33,7 @@ from services.router.reads.decisions import decision, job_of
 from services.router.reads.fleet_watch import FleetWatch
 from services.router.stages import TO_PROTO
 from services.router.store.recorders import Recorders
+from services.router.store.surrender import Surrender
 from services.router.workers.calls import StageCalls
 from services.router.workers.fleet import Fleet
 from services.router.workers.links import WorkerLinks
@@ -73,6 +76,7 @@ class Driver:
         )
         self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
         self.watch = FleetWatch()
+        self._surrender = Surrender(exchange, recorders, mandate.confirm)
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()
@@ -114,6 +118,7 @@ class Driver:
         if not await self.calls.idle(timeout_s):
             log.warning("drain_cut_short", timeout_s=timeout_s)
         self.calls.stop_all()
+        await self._surrender.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -138,6 +143,8 @@ class Driver:
                 self.calls.stop(task)
             case RequeueJob():
                 self._requeue(action)
+            case GiveBack():
+                self._give_back(action)
             case FinishJob():
                 self._finish(action)
 
@@ -160,6 +167,23 @@ class Driver:
             log.info("job_requeued", job_id=action.job_id, stage=action.stage.value, reason=action.reason)
             requeued = JobRequeued(reason=action.reason, stage=TO_PROTO[action.stage], tries=self._tries(job.job_id))
             self._recorders.of(job).write(JobEvent(attempt=action.attempt, requeued=requeued))
+
+    def _give_back(self, action: GiveBack) -> None:
+        job = self._jobs.get(action.job_id)
+        if job is None:
+            return
+        log.info("job_gives_room", job_id=action.job_id, stage=action.stage.value, taker=action.taker)
+        given = job.drop_all_latents() if action.stage is Stage.DENOISE else job.outputs(action.outputs)
+        requeued = JobRequeued(
+            reason="MADE_ROOM",
+            stage=TO_PROTO[action.stage],
+            tries=self._tries(job.job_id),
+            withdrawn_outputs=sorted(action.outputs),
+        )
+        recorder = self._recorders.of(job)
+        recorder.write(JobEvent(attempt=action.attempt, requeued=requeued))
+        recorder.save()
+        self._surrender.remove(job, given)
 
     def _acquit(self, job_id: str) -> None:
         """The job got further: what was tried in vain before may count no more."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from time import monotonic
 
@@ -16,6 +16,7 @@ from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.merge_key import merge_key
 from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, JobState, Latents, Preview, PriorityClass
+from triptych.v1.tensor_pb2 import DataRef
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
 RECENT_EVENTS = 128
@@ -115,6 +116,20 @@ class LiveJob:
         kept = [latents for latents in self.record.latents if latents.output_index != output_index]
         del self.record.latents[:]
         self.record.latents.extend(kept)
+
+    def drop_all_latents(self) -> list[DataRef]:
+        """Forget all latents and the checkpoint; what they were."""
+        record = self.record
+        dropped = [latents.data for latents in record.latents]
+        if record.HasField("checkpoint"):
+            dropped.append(record.checkpoint.data)
+        del record.latents[:]
+        record.ClearField("checkpoint")
+        return dropped
+
+    def outputs(self, indices: Collection[int]) -> list[DataRef]:
+        """Where these of its outputs lie, as far as its log tells."""
+        return [output.data for output in self.record.job.outputs if output.index in indices]
 
     def amend(self, spec: JobSpec, request: JobRequest) -> None:
         """From now on the job is run so; its record follows when the change is durable."""

@@ -11,14 +11,14 @@ from services.router.desk import Desk
 from services.router.ids import check_job_id
 from services.router.leadership.forward import is_forwarded
 from services.router.reads import views
-from services.router.reads.downloads import Downloads, find_output
+from services.router.reads.downloads import Downloads, find_output, not_ready
 from services.router.reads.fleet_watch import check_interval
 from services.router.reads.listing import Listing
 from services.router.reads.watch import Watch
 from triptych.errors import Reason, TriptychError
 from triptych.rpc.typing import Context
 from triptych.v1 import router_service_pb2 as pb
-from triptych.v1.job_pb2 import Job, Preview
+from triptych.v1.job_pb2 import Job, Output, Preview
 from triptych.v1.router_service_pb2_grpc import RouterServiceServicer
 
 SERVICE_NAME = "triptych.v1.RouterService"
@@ -85,8 +85,13 @@ class RouterServer(RouterServiceServicer):
                     continue
                 yield pb.GenerateMediaResponse(job_event=item)
                 if item.WhichOneof("event") == "output":
-                    async for chunk in desk.downloads.chunks(item.output):
-                        yield pb.GenerateMediaResponse(chunk=chunk)
+                    try:
+                        async for chunk in desk.downloads.chunks(item.output):
+                            yield pb.GenerateMediaResponse(chunk=chunk)
+                    except TriptychError as error:
+                        # Of one that is made again another event tells.
+                        if not await _is_withdrawn(item.output, error, desk.watch, job.job_id):
+                            raise
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         return pb.GetJobResponse(job=await self._reads.watch.job(check_job_id(request.job_id), caller()))
@@ -110,11 +115,16 @@ class RouterServer(RouterServiceServicer):
             job = await self._reads.watch.job(check_job_id(request.job_id), caller())
             output = find_output(job, request.output_index)
             first = True
-            async for chunk in self._reads.downloads.chunks(output):
-                if first:  # not before the data is at hand: an output that is gone is an error from the start
-                    yield pb.DownloadOutputResponse(output=output)
-                    first = False
-                yield pb.DownloadOutputResponse(chunk=chunk)
+            try:
+                async for chunk in self._reads.downloads.chunks(output):
+                    if first:  # not before the data is at hand: an output that is gone is an error from the start
+                        yield pb.DownloadOutputResponse(output=output)
+                        first = False
+                    yield pb.DownloadOutputResponse(chunk=chunk)
+            except TriptychError as error:
+                if await _is_withdrawn(output, error, self._reads.watch, job.job_id):
+                    raise not_ready(output.index) from None
+                raise
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         return views.models(self._open.catalog, self._open.driver.fleet)
@@ -166,6 +176,14 @@ class RouterServer(RouterServiceServicer):
                 yield
             finally:
                 self._free_streams += 1
+
+
+async def _is_withdrawn(output: Output, error: TriptychError, watch: Watch, job_id: str) -> bool:
+    """Whether the output could not be read because the job has given it back."""
+    if error.reason is not Reason.OUTPUT_GONE:
+        return False
+    job = await watch.job(job_id, caller())
+    return all(each.data.bundle_id != output.data.bundle_id for each in job.outputs)
 
 
 def _fleet_view(desk: Desk, who: Principal) -> pb.GetFleetResponse:

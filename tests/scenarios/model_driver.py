@@ -7,6 +7,7 @@ from services.router.core.actions import (
     AdmitJob,
     AmendJob,
     FinishJob,
+    GiveBack,
     RejectAmendment,
     RejectJob,
     RequeueJob,
@@ -194,6 +195,8 @@ class ModelDriver:
             case RequeueJob(job_id):
                 assert not self.jobs[job_id].outcome
                 self.jobs[job_id].troubled = True
+            case GiveBack():
+                self._give_back(action)
             case FinishJob(job_id, outcome, reason):
                 self._over(job_id, outcome, reason)
 
@@ -220,6 +223,21 @@ class ModelDriver:
                 assert task.output_index in job.latents - job.decoded
         self.calls[task] = action.worker_id
         (self.lent.add if action.lent else self.lent.discard)(task)
+
+    def _give_back(self, action: GiveBack) -> None:
+        job, taker = self.jobs[action.job_id], self.jobs[action.taker]
+        assert not job.outcome
+        assert not taker.outcome
+        assert (taker.verdict.rank, action.taker) < (job.verdict.rank, action.job_id)
+        calls = [task.stage for task in self.calls if task.job_id == action.job_id]
+        assert Stage.DECODE not in calls
+        assert action.stage not in calls
+        if action.stage is Stage.DECODE:
+            assert action.outputs == job.decoded != set()
+            job.decoded.clear()
+        else:
+            job.latents.clear()
+        job.troubled = True
 
     def _over(self, job_id: str, outcome: str, reason: str) -> None:
         job = self.jobs[job_id]

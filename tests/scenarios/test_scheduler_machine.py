@@ -148,6 +148,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.end_call(task)
         self.driver.send(TaskFailed(task, "STAGE_FAILED", "it broke", retryable, counts, awaits_room))
 
+    @precondition(lambda self: self.driver.running(Stage.DECODE))
+    @rule(times=st.integers(1, 5))
+    def find_no_room(self, times: int) -> None:
+        """No output is stored for a while, so that those that have some there give them back."""
+        for _ in range(times):
+            for task in self.driver.running(Stage.DECODE):
+                if task in self.driver.calls:
+                    self.driver.end_call(task)
+                    self.driver.send(TaskFailed(task, "STORE_FULL", "", True, False, awaits_room=True))
+            self.tick(30.0)
+
     @precondition(lambda self: self.driver.calls)
     @rule(data=st.data(), stage=st.sampled_from([Stage.DECODE, Stage.DENOISE]), latents=st.booleans())
     def gone(self, data: st.DataObject, stage: Stage, latents: bool) -> None:

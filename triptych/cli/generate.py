@@ -172,7 +172,9 @@ class Generation:
         elif isinstance(item, job_pb2.Preview) and self._previews is not None:
             _save_preview(item, self._previews)
         elif isinstance(item, Media) and self._job is not None:
-            self._files.append(_save(item, self._output, self._job.job_id, self._job.spec.output_count))
+            path = _save(item, self._output, self._job.job_id, self._job.spec.output_count)
+            if path not in self._files:  # one that was made again comes again
+                self._files.append(path)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -131,7 +131,8 @@ class Client:
     ) -> AsyncGenerator[job_pb2.Job | job_pb2.JobEvent | job_pb2.Preview | Media, None]:
         """Submit, watch and download: the accepted job first, then its events, each output after its event.
 
-        Between them come the previews that the spec's policy asks for.
+        Between them come the previews that the spec's policy asks for. An output that is given back to make room for
+        other jobs comes again once it is made again.
 
         Leaving early, or cancelling the task that waits here, cancels the job.
         """
@@ -143,21 +144,26 @@ class Client:
                 ended = isinstance(item, job_pb2.JobEvent) and is_terminal(item)
                 yield item
                 if isinstance(item, job_pb2.JobEvent) and item.WhichOneof("event") == "output":
-                    yield await self.download(job.job_id, item.output.index)
+                    try:
+                        yield await self.download(job.job_id, item.output.index)
+                    except TriptychError as error:
+                        # Given back meanwhile to make room, it is made again, and another event tells of it.
+                        if error.reason is not Reason.OUTPUT_NOT_READY:
+                            raise
         finally:
             if not ended:
                 await self._abandon(job.job_id)
 
     async def generate(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> list[Media]:
         """Make pictures or videos and wait for them, in order of their index. Cancelling the task cancels the job."""
-        made: list[Media] = []
+        made: dict[int, Media] = {}
         async with contextlib.aclosing(self.stream(spec, request_id=request_id)) as progress:
             async for item in progress:
                 if isinstance(item, Media):
-                    made.append(item)
+                    made[item.output.index] = item
                 elif isinstance(item, job_pb2.JobEvent):
                     raise_if_failed(item)
-        return sorted(made, key=lambda media: media.output.index)
+        return [made[index] for index in sorted(made)]
 
     async def job(self, job_id: str) -> job_pb2.Job:
         """The job as it is now."""

@@ -772,7 +772,7 @@ Global___StageStarted: _TypeAlias = StageStarted  # noqa: Y015
 @_typing.final
 class JobRequeued(_message.Message):
     """The job, or one of its stages, waits again: a worker or the router was lost, a call failed or was handed back, what it
-    had made is gone, or a pool asked its denoiser back.
+    had made is gone or was given back to make room, or a pool asked its denoiser back.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -780,6 +780,7 @@ class JobRequeued(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     TRIES_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_OUTPUTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     stage: Global___Stage.ValueType
     """What waits to be run again; unset: all of it."""
@@ -787,16 +788,21 @@ class JobRequeued(_message.Message):
     def tries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tries]:
         """All that was tried of the job in vain so far."""
 
+    @_builtins.property
+    def withdrawn_outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Outputs that are no more, and are made again: an `output` event tells of each anew."""
+
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         stage: Global___Stage.ValueType = ...,
         tries: _abc.Iterable[Global___Tries] | None = ...,
+        withdrawn_outputs: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stage", b"stage", "tries", b"tries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stage", b"stage", "tries", b"tries", "withdrawn_outputs", b"withdrawn_outputs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -86,7 +86,8 @@ class StartTask:
 class StopTask:
     """Cancel the call; whatever it still reports is ignored.
 
-    `reason`: "ended" (its job has), "moved" (it starts elsewhere), or "asked back" (by the worker's own pool).
+    `reason`: "ended" (its job has), "moved" (it starts elsewhere), "asked back" (by the worker's own pool), or "made
+    room" (for another job, by what it was at work on).
     """
 
     task: Task
@@ -102,6 +103,20 @@ class RequeueJob:
     attempt: int
     reason: str
     stage: Stage = Stage.DENOISE
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Make room for job `taker`: remove what `stage` has made of the job, and tell the job's watchers.
+
+    Of a decode these outputs; of a denoise all latents, and the checkpoint. They are made again.
+    """
+
+    job_id: str
+    attempt: int
+    stage: Stage
+    taker: str
+    outputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +139,14 @@ class ResplitPools:
 
 
 Action = (
-    AdmitJob | RejectJob | AmendJob | RejectAmendment | StartTask | StopTask | RequeueJob | FinishJob | ResplitPools
+    AdmitJob
+    | RejectJob
+    | AmendJob
+    | RejectAmendment
+    | StartTask
+    | StopTask
+    | RequeueJob
+    | GiveBack
+    | FinishJob
+    | ResplitPools
 )

@@ -10,6 +10,7 @@ from services.router.core.book import Book
 from services.router.core.cohort import Cohort
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.fleet import Fleet
+from services.router.core.gridlock import Gridlock
 from services.router.core.job import Stage
 from services.router.core.lane import Lane
 from services.router.core.policy import POLICIES
@@ -31,7 +32,13 @@ class Dispatch:
     """
 
     def __init__(
-        self, config: SchedulerConfig, pools: Iterable[PoolConfig], book: Book, fleet: Fleet, due: set[Stage]
+        self,
+        config: SchedulerConfig,
+        pools: Iterable[PoolConfig],
+        book: Book,
+        fleet: Fleet,
+        gridlock: Gridlock,
+        due: set[Stage],
     ) -> None:
         self._config = config
         self._policy = POLICIES[config.policy]
@@ -39,6 +46,7 @@ class Dispatch:
         self._lending = any(pool.borrow != "none" for pool in self._pools.values())
         self._book = book
         self._fleet = fleet
+        self._gridlock = gridlock
         self._reach = fleet.reach
         self._due = due
         self._ahead_jobs = config.encode_ahead_jobs
@@ -165,6 +173,8 @@ class Dispatch:
 
     def _may_start(self, lane: Lane, stage: Stage) -> bool:
         """Whether the lane's first task of the stage is allowed to start."""
+        if self._gridlock.bars(stage, lane.startable[stage].first):
+            return False
         if stage is Stage.ENCODE:
             first = lane.startable[stage].first
             # One that is encoded again may be denoised already: it waits for no denoiser.

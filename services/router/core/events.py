@@ -38,6 +38,11 @@ class JobRestored:
     tries: tuple[Tries, ...] = ()
     saved: tuple[int, int] = (0, 0)
 
+    @property
+    def decoded(self) -> frozenset[int]:
+        """The outputs that are there."""
+        return frozenset(task.output_index for task in self.finished if task.stage is Stage.DECODE)
+
 
 @dataclass(frozen=True, slots=True)
 class JobCancelRequested:

@@ -1,11 +1,12 @@
 """What becomes of a job when something becomes of one of its tasks."""
 
-from services.router.core.actions import Action, FinishJob, RequeueJob, StopTask
+from services.router.core.actions import Action, FinishJob, GiveBack, RequeueJob, StopTask
 from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
 from services.router.core.events import TaskFailed
 from services.router.core.fleet import Fleet
-from services.router.core.job import Stage
+from services.router.core.gridlock import Gridlock
+from services.router.core.job import Stage, Task
 from services.router.core.record import JobRecord
 from services.router.core.task import TaskRecord, TaskState
 
@@ -16,10 +17,11 @@ _GONE = {Stage.ENCODE: "CONDITIONING_GONE", Stage.DENOISE: "LATENTS_GONE"}
 class Progress:
     """Moves jobs on and back. Each method takes a task that runs, and returns what is to be done about it."""
 
-    def __init__(self, config: SchedulerConfig, book: Book, fleet: Fleet) -> None:
+    def __init__(self, config: SchedulerConfig, book: Book, fleet: Fleet, gridlock: Gridlock) -> None:
         self._config = config
         self._book = book
         self._fleet = fleet
+        self._gridlock = gridlock
 
     def restore(self, job: JobRecord, finished: frozenset[Stage], decoded: frozenset[int]) -> None:
         """Put the tasks of a job that is not in the book yet into the states that its durable results allow."""
@@ -42,6 +44,7 @@ class Progress:
     def finish(self, job: JobRecord, record: TaskRecord) -> list[Action]:
         """The task's result is durable."""
         self._fleet.take(record)
+        self._gridlock.leave(record)
         if record.task.stage is Stage.DENOISE:
             job.latents |= job.targets
             if not job.decodes and job.all_covered:
@@ -58,6 +61,7 @@ class Progress:
         """One output of the running denoise is durable."""
         if output_index in job.targets:
             job.latents |= {output_index}
+            self._gridlock.leave(job.denoise)
             self._ready_decodes(job)
 
     def save(self, record: TaskRecord, place: tuple[int, int]) -> None:
@@ -73,7 +77,8 @@ class Progress:
     def fail(self, job: JobRecord, record: TaskRecord, event: TaskFailed, now: float) -> list[Action]:
         """The task ended without a result: it is tried again, at once or after a while, unless in vain.
 
-        Where a store was full it is tried until there is room: what was accepted is not lost to that.
+        Where a store was full it is tried until there is room: what was accepted is not lost to that. If need be
+        another job makes some.
         """
         self._fleet.take(record)
         if record.task.stage is Stage.DENOISE and job.all_covered:
@@ -81,8 +86,11 @@ class Progress:
         if not event.retryable:
             return self.end(job, "failed", event.reason, event.blame)
         if event.awaits_room:
-            record.waits += 1
-            return self._again(job, record, event.reason, now, self._config.backoff(record.waits))
+            refusals = self._gridlock.refuse(self._config, job, record, now)
+            giver = self._gridlock.giver(record.task, now)
+            again = self._again(job, record, event.reason, now, self._config.backoff(1 if giver else refusals))
+            return again + self._give_back(giver, record.task) if giver else again
+        self._gridlock.leave(record)
         record.failures += event.counts
         record.setbacks += not event.counts
         if record.failures >= self._config.max_attempts or record.setbacks > self._config.max_setbacks:
@@ -135,6 +143,7 @@ class Progress:
             if record.worker_id:
                 actions.append(StopTask(record.task, record.worker_id))
                 self._fleet.take(record)
+            self._gridlock.leave(record)
         self._book.remove(job)
         actions.append(FinishJob(job.job_id, outcome, reason, blame))
         return actions
@@ -148,6 +157,33 @@ class Progress:
         else:
             self._book.move(job, record, state)
         return [RequeueJob(job.job_id, job.attempt, reason, record.task.stage)]
+
+    def _give_back(self, job: JobRecord, taker: Task) -> list[Action]:
+        """What the taker's stage has made of the job is given up, and made again later."""
+        actions: list[Action] = []
+        stage, outputs = taker.stage, frozenset[int]()
+        if stage is Stage.DECODE:
+            outputs = frozenset(i for i, decode in enumerate(job.decodes) if decode.state is TaskState.DONE)
+            for index in sorted(outputs):
+                there = index in job.latents
+                self._book.move(
+                    job, job.decodes[index], job.waiting(job.decodes[index]) if there else TaskState.PENDING
+                )
+        else:
+            job.latents, job.denoise.saved = frozenset(), (0, 0)
+            for decode in job.decodes:
+                if decode.state is TaskState.RUNNING:
+                    actions.append(StopTask(decode.task, decode.worker_id, reason="made room"))
+                    self._fleet.take(decode)
+                if decode.state not in (TaskState.PENDING, TaskState.DONE):
+                    self._book.move(job, decode, TaskState.PENDING)
+        denoise = job.denoise
+        if denoise.state is not TaskState.RUNNING:
+            denoise.share = job.missing_share
+            if denoise.state is TaskState.DONE and not job.all_covered:
+                self._book.move(job, denoise, job.waiting(denoise))
+            self._book.reckon(job)
+        return [*actions, GiveBack(job.job_id, job.attempt, stage, taker.job_id, outputs)]
 
     def _encode_again(self, job: JobRecord, record: TaskRecord) -> list[Action]:
         """The task has missed the conditioning. What runs may have it already; what waits, waits for it."""

@@ -24,6 +24,7 @@ from services.router.core.events import (
     WorkerSeen,
 )
 from services.router.core.fleet import Fleet
+from services.router.core.gridlock import Gridlock
 from services.router.core.invariants import check
 from services.router.core.job import JobRequest, Stage, Task, Tries
 from services.router.core.moves import Moves
@@ -48,14 +49,15 @@ class Scheduler:
         self._ahead_jobs: int | None = None
         self._book = Book(self._due, fair=_is_fair(config))
         self._fleet = Fleet(pools_in_force(config), self._due)
+        self._gridlock = Gridlock(self._book, self._due)
         self._configure(config)
 
     def _configure(self, config: SchedulerConfig) -> None:
         pools = pools_in_force(config)
         self.config = config
         self._admission = Admission(config, pools, self._book, self._fleet)
-        self._progress = Progress(config, self._book, self._fleet)
-        self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._due)
+        self._progress = Progress(config, self._book, self._fleet, self._gridlock)
+        self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._gridlock, self._due)
         self._dispatch.bound_encodes(self._ahead_jobs)
         self._moves = Moves(config, self._book, self._fleet, self._dispatch)
         self._rebalance = Rebalance(config, pools, self._book, self._fleet)
@@ -68,6 +70,7 @@ class Scheduler:
         """
         self._now = self._fleet.now = max(self._now, now)
         self._book.release(self._now)
+        self._gridlock.expire(self._now)
         actions = self._apply(event)
         if not isinstance(event, TaskProgressed):
             actions += self._rebalance.run()
@@ -100,8 +103,13 @@ class Scheduler:
 
     def next_tick_s(self) -> float | None:
         """When `Ticked` will have something to release; None if nothing waits for a time. A later tick does no harm."""
-        times = [self._book.next_release_s(), self._moves.next_due_s(), self._rebalance.next_due_s()]
-        return min((time_s for time_s in times if time_s is not None), default=None)
+        due_s = (
+            self._book.next_release_s(),
+            self._gridlock.next_due_s(),
+            self._moves.next_due_s(),
+            self._rebalance.next_due_s(),
+        )
+        return min((time_s for time_s in due_s if time_s is not None), default=None)
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the state contradicts itself. Looks at everything: for tests."""
@@ -231,14 +239,13 @@ class Scheduler:
         finished = frozenset(task.stage for task in event.finished if task.job_id == request.job_id)
         outputs = request.outputs
         job.latents |= outputs if Stage.DENOISE in finished else outputs & event.latents
-        decoded = frozenset(task.output_index for task in event.finished if task.stage is Stage.DECODE)
         for tries in event.tries:
             record = job.task(tries.task)
             if record is not None:
                 record.failures, record.setbacks, record.suspect = tries.failures, tries.setbacks, tries.suspect
                 self._bound(record)
         job.denoise.saved = event.saved
-        self._progress.restore(job, finished, decoded)
+        self._progress.restore(job, finished, event.decoded)
         self._book.add(job)
         return self._progress.end(job, "succeeded") if job.complete else []
 

@@ -8,6 +8,7 @@ from services.router.core.actions import (
     AdmitJob,
     AmendJob,
     FinishJob,
+    GiveBack,
     RejectAmendment,
     RejectJob,
     RequeueJob,
@@ -79,6 +80,8 @@ def _decision(action: Action) -> Decision:
             return Decision(kind="stopped", stage=TO_PROTO[task.stage], worker_id=worker_id, reason=reason)
         case RequeueJob(_, _, reason, stage):
             return Decision(kind="requeued", stage=TO_PROTO[stage], reason=reason)
+        case GiveBack(_, _, stage, taker):
+            return Decision(kind="requeued", stage=TO_PROTO[stage], reason=f"makes room for {taker}, which is first")
         case FinishJob(_, outcome, reason, blame):
             return Decision(kind="finished", reason=": ".join(filter(None, (outcome, reason, blame))))
         case ResplitPools(giver, taker, reason):

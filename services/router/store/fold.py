@@ -1,6 +1,6 @@
 """A job's state as its log tells it: the one table of what each event changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from triptych.endings import TERMINAL_EVENTS
 from triptych.v1.job_pb2 import Job, JobEvent, JobState, Stage
@@ -66,6 +66,12 @@ def _output(job: Job, event: JobEvent) -> None:
         job.outputs.sort(key=lambda output: output.index)
 
 
+def _withdraw(job: Job, indices: Collection[int]) -> None:
+    kept = [output for output in job.outputs if output.index not in indices]
+    del job.outputs[:]
+    job.outputs.extend(kept)
+
+
 def _restart_only(job: Job, event: JobEvent) -> None:
     job.restart_only_reason = event.restart_only.reason
 
@@ -85,6 +91,7 @@ def _resumed(job: Job, event: JobEvent) -> None:
 
 
 def _requeued(job: Job, event: JobEvent) -> None:
+    _withdraw(job, event.requeued.withdrawn_outputs)
     if event.requeued.stage == Stage.STAGE_DECODE:
         return  # its latents are there, and other outputs may be at work
     job.state = JobState.JOB_STATE_QUEUED

@@ -85,9 +85,20 @@ class Restore:
             recorder.write(JobEvent(queued=queued))
         if job.job.state == JobState.JOB_STATE_RUNNING or job.job.stage != StageMessage.STAGE_UNSPECIFIED:
             recorder.write(JobEvent(requeued=JobRequeued(reason=REASON, tries=job.record.tries)))
-        self._driver.handle(await self._restored(job))
+        restored = await self._restored(job)
+        gone = {output.index for output in job.job.outputs} - restored.decoded
+        if gone:
+            self._withdraw(job, gone)
+        self._driver.handle(restored)
         if job.record.streamed:
             self._attendance.miss(job.job_id)
+
+    def _withdraw(self, job: LiveJob, outputs: set[int]) -> None:
+        """Tell of outputs that are no more: they are made again."""
+        log.warning("outputs_gone", job_id=job.job_id, outputs=sorted(outputs))
+        requeued = JobRequeued(reason="OUTPUTS_GONE", stage=StageMessage.STAGE_DECODE, tries=job.record.tries)
+        requeued.withdrawn_outputs.extend(sorted(outputs))
+        self._recorders.of(job).write(JobEvent(requeued=requeued))
 
     async def _spec(self, stored: StoredRecord) -> JobSpec:
         """The spec with the attachments' data, which has a place of its own."""

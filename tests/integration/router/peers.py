@@ -70,10 +70,14 @@ class EncoderPeer(Peer, EncoderServiceServicer):
 
 
 class DenoiserPeer(Peer, DenoiserServiceServicer):
-    """Every step passes the gate; latents are the seed's bytes. A refined job runs the steps past those it has."""
+    """Every step passes the gate. Latents are the seed's bytes; `latents_bytes` makes them longer.
+
+    A refined job runs the steps past those it has.
+    """
 
     stage = STAGE_DENOISE
     service = "DenoiserService"
+    latents_bytes = 8
     amendments: list[AmendDenoiseRequest]
     _counts: dict[str, int]
     _asked_back: defaultdict[tuple[str, int], asyncio.Event]
@@ -137,7 +141,7 @@ class DenoiserPeer(Peer, DenoiserServiceServicer):
                         fraction=min(1.0, fraction),
                     )
                 )
-            seed = (spec.seed + index).to_bytes(8, "little")
+            seed = (spec.seed + index).to_bytes(self.latents_bytes, "little")
             data = await self._exchange.put("latents", {"latents": Entry(_tensor(seed))})
             yield DenoiseResponse(latents=Latents(output_index=index, data=data))
 

@@ -40,6 +40,12 @@ def test_a_job_is_what_its_log_tells() -> None:
         ({"stage_started": pb.StageStarted(stage=pb.STAGE_DECODE)}, pb.JOB_STATE_RUNNING, pb.STAGE_DECODE),
         ({"requeued": pb.JobRequeued(stage=pb.STAGE_DECODE)}, pb.JOB_STATE_RUNNING, pb.STAGE_DECODE),
         ({"output": pb.Output(index=1)}, pb.JOB_STATE_RUNNING, pb.STAGE_DECODE),
+        (
+            {"requeued": pb.JobRequeued(stage=pb.STAGE_DECODE, withdrawn_outputs=[1])},
+            pb.JOB_STATE_RUNNING,
+            pb.STAGE_DECODE,
+        ),
+        ({"output": pb.Output(index=1)}, pb.JOB_STATE_RUNNING, pb.STAGE_DECODE),
         ({"output": pb.Output(index=0)}, pb.JOB_STATE_RUNNING, pb.STAGE_DECODE),
         ({"succeeded": pb.JobSucceeded()}, pb.JOB_STATE_SUCCEEDED, pb.STAGE_UNSPECIFIED),
     ]

@@ -1,0 +1,121 @@
+"""Jobs that fill a store between them: all of them are made, one after the other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.natsd import NatsServer
+from triptych.client import Client, Media
+from triptych.exchange import Exchange
+from triptych.v1.job_pb2 import STAGE_DECODE, STAGE_DENOISE, JobEvent
+
+LIMIT = 4 << 20
+# Of such pieces a store holds two, and each of two jobs makes two.
+PIECE = LIMIT * 4 // 10
+SCHEDULER = replace(CONFIG.scheduler, backoff_s=0.1, max_backoff_s=0.5)
+
+
+@asynccontextmanager
+async def narrow(url: str, exchange: Exchange, **bounds: Any) -> AsyncIterator[Bench]:
+    """A router whose stores have such bounds, and two denoisers that wait before each step."""
+    config = replace(CONFIG, scheduler=SCHEDULER, exchange=replace(CONFIG.exchange, **bounds))
+    async with Bench(url, exchange) as bench:
+        await bench.start_peers(denoisers=2)
+        await bench.start_router(config)
+        for denoiser in bench.denoisers:
+            denoiser.gate.close()
+        yield bench
+
+
+async def first_outputs(bench: Bench, *job_ids: str) -> None:
+    """Let each denoiser make one output, and wait until the jobs have it."""
+    for denoiser in bench.denoisers:
+        await denoiser.gate.open(4)
+    async with asyncio.timeout(10):
+        for job_id in job_ids:
+            while not (await bench.job(job_id)).outputs:  # noqa: ASYNC110 - a pause between calls
+                await asyncio.sleep(0.02)
+
+
+async def go_on(bench: Bench) -> None:
+    for denoiser in bench.denoisers:
+        await denoiser.gate.open()
+
+
+def withdrawals(events: list[JobEvent]) -> list[tuple[str, int, list[int]]]:
+    """What was made again, as the log tells."""
+    told = [event.requeued for event in events if event.HasField("requeued")]
+    return [(each.reason, each.stage, list(each.withdrawn_outputs)) for each in told if each.reason != "STORE_FULL"]
+
+
+async def test_outputs_are_given_back_to_the_first_and_made_again(nats_server: NatsServer, exchange: Exchange) -> None:
+    async with narrow(nats_server.url, exchange, outputs_max_bytes=LIMIT) as bench, Client(bench.address) as client:
+        bench.decoder.file_bytes = PIECE
+        first = await bench.submit(spec(output_count=2, seed=1))
+        accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def follow() -> list[Media]:
+            """Whatever comes of the second job's outputs, in the order of its coming."""
+            media = []
+            async for item in client.stream(spec(output_count=2, seed=5)):
+                if isinstance(item, Media):
+                    media.append(item)
+                elif not accepted.done():
+                    accepted.set_result(item.job_id)
+            return media
+
+        following = asyncio.create_task(follow())
+        second_id = await accepted
+        await first_outputs(bench, first.job_id, second_id)
+        await go_on(bench)
+        assert kinds(await bench.events(first.job_id))[-1] == "succeeded"
+        async with asyncio.timeout(10):
+            while (await bench.job(second_id)).outputs:  # noqa: ASYNC110 - a pause between calls
+                await asyncio.sleep(0.02)
+        for output in (await bench.job(first.job_id)).outputs:
+            await exchange.delete(output.data)
+        media = await asyncio.wait_for(following, 20)
+        # The first came twice: before it was given back, and made again.
+        assert [each.output.index for each in media].count(0) == 2
+        assert {each.output.index: each.data.rstrip(b".") for each in media} == {0: b"output of 5", 1: b"output of 6"}
+        events = await bench.events(second_id)
+        assert kinds(events)[-1] == "succeeded"
+        assert withdrawals(events) == [("MADE_ROOM", STAGE_DECODE, [0])]
+        assert [output.index for output in (await bench.job(second_id)).outputs] == [0, 1]
+        assert (await bench.download(second_id, 0)).rstrip(b".") == b"output of 5"
+
+
+async def test_latents_are_given_back_to_the_first_and_made_again(nats_server: NatsServer, exchange: Exchange) -> None:
+    bounds = {"latents_max_bytes": LIMIT, "latents_ttl_s": 1.0}
+    async with narrow(nats_server.url, exchange, **bounds) as bench:
+        for denoiser in bench.denoisers:
+            denoiser.latents_bytes = PIECE
+        jobs = [await bench.submit(spec(output_count=2, seed=seed)) for seed in (1, 5)]
+        await first_outputs(bench, *[job.job_id for job in jobs])
+        await go_on(bench)
+        logs = [await bench.events(job.job_id) for job in jobs]
+        assert [kinds(log)[-1] for log in logs] == ["succeeded", "succeeded"]
+        assert [withdrawals(log) for log in logs] == [[], [("MADE_ROOM", STAGE_DENOISE, [])]]
+        # What was decoded stays so, and is not made again.
+        assert [sum(event.HasField("output") for event in log) for log in logs] == [2, 2]
+        assert (await bench.download(jobs[1].job_id, 1)) == b"output of 6"
+
+
+async def test_an_output_that_is_missed_by_the_next_router_is_made_again(
+    nats_server: NatsServer, exchange: Exchange
+) -> None:
+    async with narrow(nats_server.url, exchange) as bench:
+        job = await bench.submit(spec(output_count=2, seed=1))
+        await first_outputs(bench, job.job_id)
+        [output] = (await bench.job(job.job_id)).outputs
+        await bench.stop_router()
+        await exchange.delete(output.data)
+        await bench.start_router()
+        await go_on(bench)
+        events = await bench.events(job.job_id)
+        assert kinds(events)[-1] == "succeeded"
+        assert ("OUTPUTS_GONE", STAGE_DECODE, [0]) in withdrawals(events)
+        assert [await bench.download(job.job_id, index) for index in (0, 1)] == [b"output of 1", b"output of 2"]
