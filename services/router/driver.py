@@ -76,7 +76,7 @@ class Driver:
         )
         self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
         self.watch = FleetWatch()
-        self._surrender = Surrender(exchange, recorders, mandate.confirm)
+        self._surrender = Surrender(exchange, jobs, recorders, mandate.confirm)
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()
@@ -173,7 +173,7 @@ class Driver:
         if job is None:
             return
         log.info("job_gives_room", job_id=action.job_id, stage=action.stage.value, taker=action.taker)
-        given = job.drop_all_latents() if action.stage is Stage.DENOISE else job.outputs(action.outputs)
+        latents = job.drop_all_latents() if action.stage is Stage.DENOISE else []
         requeued = JobRequeued(
             reason="MADE_ROOM",
             stage=TO_PROTO[action.stage],
@@ -183,7 +183,7 @@ class Driver:
         recorder = self._recorders.of(job)
         recorder.write(JobEvent(attempt=action.attempt, requeued=requeued))
         recorder.save()
-        self._surrender.remove(job, given)
+        self._surrender.remove(job, latents)
 
     def _acquit(self, job_id: str) -> None:
         """The job got further: what was tried in vain before may count no more."""

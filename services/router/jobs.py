@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from time import monotonic
 
@@ -45,6 +45,8 @@ class LiveJob:
         self.amending = asyncio.Lock()
         # The newest that is not out of date, while somebody watches. No part of the log.
         self.preview: Preview | None = None
+        # Outputs that its log told of, and told of as withdrawn, and that may lie there still.
+        self.withdrawn: list[DataRef] = []
         self._changed = asyncio.Event()
 
     @property
@@ -66,6 +68,8 @@ class LiveJob:
 
     def log(self, stored: StoredEvent) -> None:
         """An event is durable: the job is as it says, and watchers may have it."""
+        withdrawn = stored.event.requeued.withdrawn_outputs
+        self.withdrawn += [output.data for output in self.record.job.outputs if output.index in withdrawn]
         apply(self.record.job, stored.event)
         if stored.event.HasField("amended"):
             self.record.amendments.append(stored.event.amended)
@@ -118,18 +122,20 @@ class LiveJob:
         self.record.latents.extend(kept)
 
     def drop_all_latents(self) -> list[DataRef]:
-        """Forget all latents and the checkpoint; what they were."""
+        """Forget all latents, those that it goes on from too, and the checkpoint; what they were."""
         record = self.record
-        dropped = [latents.data for latents in record.latents]
+        dropped = [latents.data for latents in (*record.latents, *record.refined_latents)]
         if record.HasField("checkpoint"):
             dropped.append(record.checkpoint.data)
         del record.latents[:]
         record.ClearField("checkpoint")
+        self.begin_anew()
         return dropped
 
-    def outputs(self, indices: Collection[int]) -> list[DataRef]:
-        """Where these of its outputs lie, as far as its log tells."""
-        return [output.data for output in self.record.job.outputs if output.index in indices]
+    def begin_anew(self) -> None:
+        """Go on from no other job's latents: its denoise runs all steps."""
+        del self.record.refined_latents[:]
+        self.record.refined_step_count = 0
 
     def amend(self, spec: JobSpec, request: JobRequest) -> None:
         """From now on the job is run so; its record follows when the change is durable."""

@@ -11,7 +11,7 @@ from services.router.desk import Desk
 from services.router.ids import check_job_id
 from services.router.leadership.forward import is_forwarded
 from services.router.reads import views
-from services.router.reads.downloads import Downloads, find_output, not_ready
+from services.router.reads.downloads import Downloads, find_output
 from services.router.reads.fleet_watch import check_interval
 from services.router.reads.listing import Listing
 from services.router.reads.watch import Watch
@@ -112,19 +112,21 @@ class RouterServer(RouterServiceServicer):
         self, request: pb.DownloadOutputRequest, context: Context
     ) -> AsyncGenerator[pb.DownloadOutputResponse, None]:
         with self._stream():
-            job = await self._reads.watch.job(check_job_id(request.job_id), caller())
-            output = find_output(job, request.output_index)
+            job_id = check_job_id(request.job_id)
+            output = find_output(await self._reads.watch.job(job_id, caller()), request.output_index)
             first = True
-            try:
-                async for chunk in self._reads.downloads.chunks(output):
-                    if first:  # not before the data is at hand: an output that is gone is an error from the start
-                        yield pb.DownloadOutputResponse(output=output)
-                        first = False
-                    yield pb.DownloadOutputResponse(chunk=chunk)
-            except TriptychError as error:
-                if await _is_withdrawn(output, error, self._reads.watch, job.job_id):
-                    raise not_ready(output.index) from None
-                raise
+            while first:
+                try:
+                    async for chunk in self._reads.downloads.chunks(output):
+                        if first:  # not before the data is at hand: an output that is gone is an error from the start
+                            yield pb.DownloadOutputResponse(output=output)
+                            first = False
+                        yield pb.DownloadOutputResponse(chunk=chunk)
+                except TriptychError as error:
+                    if not await _is_withdrawn(output, error, self._reads.watch, job_id):
+                        raise
+                    # It is made again, or is there again.
+                    output = find_output(await self._reads.watch.job(job_id, caller()), request.output_index)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         return views.models(self._open.catalog, self._open.driver.fleet)

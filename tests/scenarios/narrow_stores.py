@@ -14,31 +14,53 @@ from tests.scenarios.virtual_clock import request, worker
 
 @dataclass(frozen=True)
 class NarrowJob:
-    """So many outputs; what one takes to denoise and decode, in seconds, and its latents and file in each store."""
+    """So many outputs; what one takes to denoise and decode, in seconds, and its latents and file in each store.
+
+    `pace`: seconds that it takes per second estimated. `refined`: what of another job's latents is kept for it.
+    """
 
     outputs: int
     denoise_s: float
     decode_s: float
     latents: int
     file: int
+    pace: float = 1.0
+    refined: int = 0
+
+
+# Between two looks of a denoiser for room, in seconds.
+_PAUSE_S = 10.0
 
 
 class NarrowStores:
-    """What was made of a job stays until it is over, and `kept_s` seconds longer, unless it is given back."""
+    """What was made of a job stays until it is over, and `kept_s` seconds longer, unless it is given back.
 
-    def __init__(self, config: SchedulerConfig, denoisers: int, decoders: int, limit: int, kept_s: float) -> None:
+    A denoiser waits for room itself, `wait_s` seconds, before it says that there is none.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        denoisers: int,
+        decoders: int,
+        limit: int,
+        kept_s: float,
+        wait_s: float = 0.0,
+    ) -> None:
         self.scheduler = Scheduler(config)
         self.ended: dict[str, str] = {}
         self.given = 0
         self._now = 0.0
-        self._limit, self._kept_s = limit, kept_s
+        self._limit, self._kept_s, self._wait_s = limit, kept_s, wait_s
         self._jobs: dict[str, NarrowJob] = {}
         # By stage and job, the outputs that lie in its store.
         self._stored: dict[Stage, defaultdict[str, set[int]]] = {
             stage: defaultdict(set) for stage in (Stage.DENOISE, Stage.DECODE)
         }
-        # Of a running denoise, the outputs that it is to make.
+        self._refined: dict[str, int] = {}
+        # Of a running denoise, the outputs that it is to make, and since when it waits for room.
         self._targets: dict[str, list[int]] = {}
+        self._full_since: dict[Task, float] = {}
         self._due: list[tuple[float, int, Task | str, int]] = []
         self._count = 0
         self._calls: dict[Task, int] = {}
@@ -49,8 +71,11 @@ class NarrowStores:
 
     def submit(self, job_id: str, job: NarrowJob) -> None:
         self._jobs[job_id] = job
-        total_s = job.outputs * job.denoise_s
-        self._send(JobSubmitted(request(job_id, total_s, decode_s=job.outputs * job.decode_s, outputs=job.outputs)))
+        if job.refined:
+            self._refined[job_id] = job.refined
+        total_s, decode_s = job.outputs * job.denoise_s, job.outputs * job.decode_s
+        wanted = request(job_id, total_s, decode_s=decode_s, outputs=job.outputs)
+        self._send(JobSubmitted(wanted, refines=job.refined > 0))
 
     def run(self, until_s: float) -> None:
         """Until all jobs are over, or that time has come."""
@@ -68,6 +93,7 @@ class NarrowStores:
         if isinstance(what, str):
             for stored in self._stored.values():
                 stored.pop(what, None)
+            self._refined.pop(what, None)
         elif self._calls.get(what) == number:
             if what.stage is Stage.ENCODE:
                 self._end(what, TaskFinished(what, 0.0))
@@ -77,9 +103,14 @@ class NarrowStores:
     def _store(self, task: Task, index: int) -> None:
         size = self._size(task.stage, task.job_id)
         if self._used(task.stage) + size > self._limit:
+            since_s = self._full_since.setdefault(task, self._now)
+            if task.stage is Stage.DENOISE and self._now < since_s + self._wait_s:
+                self._calls[task] = self._after(_PAUSE_S, task, index)
+                return
             full = TaskFailed(task, "STORE_FULL", "", retryable=True, counts=False, awaits_room=True)
             self._end(task, full)
             return
+        self._full_since.pop(task, None)
         self._stored[task.stage][task.job_id].add(index)
         if task.stage is Stage.DECODE:
             self._end(task, TaskFinished(task, 1.0))
@@ -93,13 +124,15 @@ class NarrowStores:
 
     def _next_latents(self, task: Task) -> None:
         job_id = task.job_id
-        self._calls[task] = self._after(self._jobs[job_id].denoise_s, task, self._targets[job_id][0])
+        job = self._jobs[job_id]
+        self._calls[task] = self._after(job.pace * job.denoise_s, task, self._targets[job_id][0])
 
     def _size(self, stage: Stage, job_id: str) -> int:
         return self._jobs[job_id].file if stage is Stage.DECODE else self._jobs[job_id].latents
 
     def _used(self, stage: Stage) -> int:
-        return sum(self._size(stage, job_id) * len(there) for job_id, there in self._stored[stage].items())
+        refined = sum(self._refined.values()) if stage is Stage.DENOISE else 0
+        return refined + sum(self._size(stage, job_id) * len(there) for job_id, there in self._stored[stage].items())
 
     def _after(self, delay_s: float, what: Task | str, index: int = 0) -> int:
         self._count += 1
@@ -108,6 +141,7 @@ class NarrowStores:
 
     def _end(self, task: Task, event: Event) -> None:
         self._calls.pop(task, None)
+        self._full_since.pop(task, None)
         self._send(event)
 
     def _send(self, event: Event) -> None:
@@ -129,11 +163,12 @@ class NarrowStores:
                         self._next_latents(task)
                     case Stage.DECODE:
                         assert task.output_index in self._stored[Stage.DENOISE][task.job_id]
-                        self._calls[task] = self._after(job.decode_s, task, task.output_index)
+                        self._calls[task] = self._after(job.pace * job.decode_s, task, task.output_index)
             case StopTask(task):
                 self._calls.pop(task, None)
             case GiveBack(job_id, _, stage):
-                assert self._stored[stage].pop(job_id, None), "there was nothing to give back"
+                refined = stage is Stage.DENOISE and self._refined.pop(job_id, 0)
+                assert self._stored[stage].pop(job_id, None) or refined, "there was nothing to give back"
                 self.given += 1
             case FinishJob(job_id, outcome):
                 self.ended[job_id] = outcome

@@ -119,6 +119,46 @@ def test_nobody_waits_for_long_for_one_that_cannot_be_tried_again() -> None:
     story.at(last_s, Ticked(), (decode("c"), "d2"))
 
 
+def test_others_wait_for_as_long_as_the_first_is_at_work() -> None:
+    """Were they to begin as soon as its estimate is over, they would take the room from one that takes longer."""
+    story = half_made("a", "b")
+    now, _ = until_given(story, [decode("a", 1), decode("b", 1)])
+    story.tell(now + CONFIG.backoff_s, Ticked())
+    later_s = now + 10.0 * CONFIG.max_backoff_s
+    assert story.tell(later_s, Ticked()) == []
+    assert story.scheduler.next_tick_s() is None
+    actions = story.tell(later_s, TaskFinished(decode("a", 1), 300.0))
+    assert {each.task for each in actions if isinstance(each, StartTask)} == {decode("b", 0), decode("b", 1)}
+
+
+def test_latents_that_a_job_goes_on_from_are_given_back_too() -> None:
+    story = Story(CONFIG, *TRIO)
+    for job_id in ("a", "b"):
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0, decode_s=1.0), encoded=True, refines=True))
+    (given, *_) = refuse(story, 1.0, denoise("a"))
+    assert given == GiveBack("b", 0, Stage.DENOISE, "a")
+    # It has nothing more.
+    story.tell(1.0 + CONFIG.backoff_s, Ticked())
+    assert not [each for each in story.tell(2.0, full(denoise("a"))) if isinstance(each, GiveBack)]
+
+
+def test_latents_that_nobody_can_decode_are_given_back() -> None:
+    """Else one model's decoders, once gone, would keep every other model's jobs from beginning."""
+    story = Story(CONFIG, *TRIO)
+    for job_id in ("a", "b"):
+        story.tell(0.0, JobSubmitted(request(job_id, 4.0, decode_s=1.0, outputs=2)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    story.tell(0.5, LatentsReady("a", 0))
+    story.tell(0.5, TaskFailed(denoise("a"), "DRAINING", "", retryable=True, counts=False))
+    story.tell(0.5, WorkerSeen(worker("n2", Stage.DENOISE)))
+    story.tell(1.0, WorkerLost("d"))
+    story.tell(1.0, TaskFinished(denoise("b"), 4.0))
+    assert not [each for each in story.tell(2.0, full(denoise("a"))) if isinstance(each, GiveBack)]
+    story.tell(2.0 + CONFIG.backoff_s, Ticked())
+    gone_s = 1.0 + CONFIG.absence_grace_s
+    assert GiveBack("b", 1, Stage.DENOISE, "a") in story.tell(gone_s + 1.0, full(denoise("a")))
+
+
 def test_nobody_gives_to_one_that_is_behind_it() -> None:
     story = half_made("a", "b")
     story.tell(1.5, JobCancelRequested("a"))
@@ -155,6 +195,7 @@ def test_latents_and_checkpoint_are_given_back_to_a_denoise_that_waits() -> None
     assert (again.attempt, again.finished_outputs) == (2, frozenset())
 
 
+_LIMIT = 100
 jobs = st.builds(
     NarrowJob,
     outputs=st.integers(1, 4),
@@ -162,7 +203,9 @@ jobs = st.builds(
     decode_s=st.sampled_from([0.5, 6.0, 45.0]),
     latents=st.integers(1, 25),
     file=st.integers(1, 25),
-)
+    pace=st.sampled_from([1.0, 0.3, 20.0]),
+    refined=st.sampled_from([0, 0, 25, 50]),
+).filter(lambda job: job.outputs * job.latents + job.refined <= _LIMIT)
 
 
 @settings(max_examples=60, deadline=None)
@@ -171,15 +214,16 @@ jobs = st.builds(
     st.integers(1, 3),
     st.integers(1, 3),
     st.sampled_from([0.0, 1000.0]),
+    st.sampled_from([0.0, 600.0]),
 )
 def test_all_jobs_are_made_that_fit_the_store_alone(
-    mix: list[NarrowJob], denoisers: int, decoders: int, kept_s: float
+    mix: list[NarrowJob], denoisers: int, decoders: int, kept_s: float, wait_s: float
 ) -> None:
     """Whatever fills the stores on the way, and in whatever order: none waits for ever."""
     roomy = replace(CONFIG, pools=(PoolConfig(name="all", max_backlog_s=1e9),))
-    stores = NarrowStores(roomy, denoisers, decoders, limit=100, kept_s=kept_s)
+    stores = NarrowStores(roomy, denoisers, decoders, _LIMIT, kept_s, wait_s)
     for number, job in enumerate(mix):
         stores.submit(f"job{number}", job)
-    stores.run(until_s=50_000.0)
+    stores.run(until_s=200_000.0)
     assert set(stores.ended.values()) == {"succeeded"}
     assert len(stores.ended) == len(mix)

@@ -147,8 +147,8 @@ class Client:
                     try:
                         yield await self.download(job.job_id, item.output.index)
                     except TriptychError as error:
-                        # Given back meanwhile to make room, it is made again, and another event tells of it.
-                        if error.reason is not Reason.OUTPUT_NOT_READY:
+                        # Given back meanwhile to make room: another event tells of it, or that the job has ended.
+                        if error.reason not in (Reason.OUTPUT_NOT_READY, Reason.OUTPUT_UNKNOWN):
                             raise
         finally:
             if not ended:

@@ -109,7 +109,8 @@ class RequeueJob:
 class GiveBack:
     """Make room for job `taker`: remove what `stage` has made of the job, and tell the job's watchers.
 
-    Of a decode these outputs; of a denoise all latents, and the checkpoint. They are made again.
+    Of a decode these outputs; of a denoise all latents, those it goes on from too, and the checkpoint. They are made
+    again.
     """
 
     job_id: str

@@ -13,10 +13,14 @@ from services.router.core.job import JobRequest, Stage, Task, Tries, WorkerInfo
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A client wants a job run. Answered by `AdmitJob` or `RejectJob`. `encoded`: its conditioning is there already."""
+    """A client wants a job run. Answered by `AdmitJob` or `RejectJob`.
+
+    `encoded`: its conditioning is there already; `refines`: it goes on from another job's latents, kept for it.
+    """
 
     request: JobRequest
     encoded: bool = False
+    refines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class JobRestored:
     `attempt` is how often its denoise was started. `finished` are the tasks whose results are known to be still on the
     exchange (a denoise: the latents of every output), `latents` the outputs whose latents are while the denoise is not
     finished, `tries` what was tried in vain before, `saved` the furthest point (output, step) that its denoise could go
-    on from. Ignored if the job is known.
+    on from; `refines` as of `JobSubmitted`. Ignored if the job is known.
     """
 
     request: JobRequest
@@ -37,6 +41,7 @@ class JobRestored:
     latents: frozenset[int] = frozenset()
     tries: tuple[Tries, ...] = ()
     saved: tuple[int, int] = (0, 0)
+    refines: bool = False
 
     @property
     def decoded(self) -> frozenset[int]:

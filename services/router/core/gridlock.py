@@ -6,6 +6,7 @@ from math import inf
 from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
 from services.router.core.job import Stage, Task
+from services.router.core.reach import Reach
 from services.router.core.record import JobRecord
 from services.router.core.task import Key, TaskRecord, TaskState
 
@@ -18,7 +19,7 @@ _PATIENCE = {Stage.DECODE: 4, Stage.DENOISE: 1}
 class _Wait:
     """A task that was refused room so often. From `patience` times on others may have to give it up.
 
-    If it is not tried again until `until_s`, nobody waits for it longer.
+    If it is not being tried again by `until_s`, nobody waits for it longer.
     """
 
     job: JobRecord
@@ -26,6 +27,24 @@ class _Wait:
     patience: float
     refusals: int = 0
     until_s: float = 0.0
+
+    @property
+    def has_waited(self) -> bool:
+        return self.refusals >= self.patience
+
+    def is_over(self, now: float) -> bool:
+        """Whether it is not tried any more, as far as can be told. A try takes as long as it takes."""
+        return self.until_s <= now and self.record.state is not TaskState.RUNNING
+
+    def is_ahead_of(self, other: "_Wait", now: float) -> bool:
+        """Whether others give to this task first."""
+        if self.record.task.stage is not other.record.task.stage or not self.has_waited or self.is_over(now):
+            return False
+        return self.place < other.place
+
+    @property
+    def place(self) -> tuple[Key, int]:
+        return (self.job.key, self.record.task.output_index)
 
 
 class Gridlock:
@@ -40,8 +59,9 @@ class Gridlock:
     have to give again, that is after twice as many tries, for what they make meanwhile is made in vain.
     """
 
-    def __init__(self, book: Book, due: set[Stage]) -> None:
+    def __init__(self, book: Book, reach: Reach, due: set[Stage]) -> None:
         self._book = book
+        self._reach = reach
         self._due = due
         self._waits: dict[Task, _Wait] = {}
         self._firsts: dict[Stage, _Wait] = {}
@@ -59,16 +79,13 @@ class Gridlock:
         if wait is not None and self._firsts.get(record.task.stage) is wait:
             self._release(record.task.stage)
 
-    def giver(self, task: Task, now: float) -> JobRecord | None:
+    def giver(self, config: SchedulerConfig, task: Task, now: float) -> JobRecord | None:
         """Who is to give back what the stage of a task has made of it, now that the task was refused; None if nobody.
 
         The task is the first of those that wait, or nobody gives for it.
         """
-        stage = task.stage
-        waits = [each for each in self._waits.values() if each.record.task.stage is stage and each.until_s >= now]
-        patient = [each for each in waits if each.refusals >= each.patience]
-        first = min(patient, key=lambda each: (each.job.key, each.record.task.output_index), default=None)
-        if first is None or first.record.task != task:
+        stage, first = task.stage, self._waits[task]
+        if not first.has_waited or any(each.is_ahead_of(first, now) for each in self._waits.values()):
             return None
         behind = [job for job in self._book.jobs.values() if job.key > first.job.key and _has(job, stage)]
         if not behind:
@@ -76,7 +93,8 @@ class Gridlock:
             self._release(stage)
             return None
         self._firsts[stage] = first
-        return max([job for job in behind if self._rests(job, stage)], key=lambda job: job.key, default=None)
+        gone_s = now - config.absence_grace_s
+        return max([job for job in behind if self._rests(job, stage, gone_s)], key=lambda job: job.key, default=None)
 
     def bars(self, stage: Stage, key: Key) -> bool:
         """Whether a task of the stage, at this place, may not start now, since the first waits for room."""
@@ -85,17 +103,19 @@ class Gridlock:
 
     def expire(self, now: float) -> None:
         """Nobody waits any longer for who could not be tried again."""
-        for stage in [stage for stage, first in self._firsts.items() if first.until_s <= now]:
+        for stage in [stage for stage, first in self._firsts.items() if first.is_over(now)]:
             self._release(stage)
 
     def next_due_s(self) -> float | None:
         """When the next of these waits is over; None if nobody waits for anybody."""
-        return min([first.until_s for first in self._firsts.values()], default=None)
+        waits = [first for first in self._firsts.values() if first.record.state is not TaskState.RUNNING]
+        return min([first.until_s for first in waits], default=None)
 
-    def _rests(self, job: JobRecord, stage: Stage) -> bool:
+    def _rests(self, job: JobRecord, stage: Stage, gone_s: float) -> bool:
         """Whether what the stage has made of the job is neither at work, nor about to be done with.
 
-        Latents at which a decode works that was refused room before are not: it works in vain.
+        Latents at which a decode works that was refused room before are not: it works in vain. Nor are those that
+        nobody decodes: there is no worker that could, and has been none since `gone_s`.
         """
         decoding = [decode for decode in job.decodes if decode.state is TaskState.RUNNING]
         if stage is Stage.DECODE:
@@ -103,7 +123,9 @@ class Gridlock:
         if any(decode.task not in self._waits for decode in decoding):
             return False
         if job.denoise.state is TaskState.DONE:
-            return any(decode.task in self._waits for decode in job.decodes)
+            model = job.request.model
+            comes = self._reach.capable(Stage.DECODE, model) or self._reach.left_s(Stage.DECODE, model) >= gone_s
+            return not comes or any(decode.task in self._waits for decode in job.decodes)
         return job.denoise.state is not TaskState.RUNNING
 
     def _release(self, stage: Stage) -> None:
@@ -112,7 +134,9 @@ class Gridlock:
 
 
 def _has(job: JobRecord, stage: Stage) -> bool:
-    """Whether the stage has made something of the job that takes room."""
+    """Whether something takes room that the stage has made of the job, or that is kept for it."""
+    if not (job.attempt or job.refines):
+        return False  # as most of a long queue: it was never denoised
     if stage is Stage.DECODE:
         return any(decode.state is TaskState.DONE for decode in job.decodes)
-    return bool(job.latents) or job.denoise.saved > (0, 0)
+    return bool(job.latents) or job.refines or job.denoise.saved > (0, 0)

@@ -87,7 +87,7 @@ class Progress:
             return self.end(job, "failed", event.reason, event.blame)
         if event.awaits_room:
             refusals = self._gridlock.refuse(self._config, job, record, now)
-            giver = self._gridlock.giver(record.task, now)
+            giver = self._gridlock.giver(self._config, record.task, now)
             again = self._again(job, record, event.reason, now, self._config.backoff(1 if giver else refusals))
             return again + self._give_back(giver, record.task) if giver else again
         self._gridlock.leave(record)
@@ -170,7 +170,7 @@ class Progress:
                     job, job.decodes[index], job.waiting(job.decodes[index]) if there else TaskState.PENDING
                 )
         else:
-            job.latents, job.denoise.saved = frozenset(), (0, 0)
+            job.latents, job.denoise.saved, job.refines = frozenset(), (0, 0), False
             for decode in job.decodes:
                 if decode.state is TaskState.RUNNING:
                     actions.append(StopTask(decode.task, decode.worker_id, reason="made room"))

@@ -19,8 +19,9 @@ class JobRecord:
     """An accepted job that is not over.
 
     `attempt` counts starts of its denoise, `reruns` results that had to be made again. `latents` are the outputs whose
-    latents are durable, `targets` those that the running denoise is to make. `lane` is where it queues, while it is in
-    the book, and `booked` what the ledgers hold of it.
+    latents are durable, `targets` those that the running denoise is to make. `refines`: latents of another job, from
+    which it goes on, are kept for it. `lane` is where it queues, while it is in the book, and `booked` what the ledgers
+    hold of it.
     """
 
     request: JobRequest
@@ -34,6 +35,7 @@ class JobRecord:
     tasks: tuple[TaskRecord, ...]
     latents: frozenset[int] = frozenset()
     targets: frozenset[int] = frozenset()
+    refines: bool = False
     reruns: int = 0
     lane: "Lane | None" = None
     booked: Seconds | None = None

@@ -49,7 +49,7 @@ class Scheduler:
         self._ahead_jobs: int | None = None
         self._book = Book(self._due, fair=_is_fair(config))
         self._fleet = Fleet(pools_in_force(config), self._due)
-        self._gridlock = Gridlock(self._book, self._due)
+        self._gridlock = Gridlock(self._book, self._fleet.reach, self._due)
         self._configure(config)
 
     def _configure(self, config: SchedulerConfig) -> None:
@@ -120,8 +120,8 @@ class Scheduler:
             case TaskProgressed() | TaskSaved() | TaskFinished() | TaskFailed() | ResultGone():
                 found = self._running(event.task)
                 return self._report(event, *found) if found else []
-            case JobSubmitted(request, encoded):
-                return self._submit(request, encoded)
+            case JobSubmitted():
+                return self._submit(event)
             case JobRestored():
                 return self._restore(event)
             case JobCancelRequested(job_id):
@@ -200,7 +200,8 @@ class Scheduler:
         record = job.task(task) if job else None
         return (job, record) if job and record and record.state is TaskState.RUNNING else None
 
-    def _submit(self, request: JobRequest, encoded: bool) -> list[Action]:
+    def _submit(self, event: JobSubmitted) -> list[Action]:
+        request = event.request
         if request.job_id in self._book.jobs:
             raise ValueError(f"job {request.job_id} is known already")
         verdict = self._admission.judge(request, self._now)
@@ -209,7 +210,8 @@ class Scheduler:
         pool = self._admission.pool_named(verdict.pool)
         assert pool is not None
         job = new_record(request, verdict.rank, pool)
-        if Stage.ENCODE in request.stages and not encoded:
+        job.refines = event.refines
+        if Stage.ENCODE in request.stages and not event.encoded:
             job.encode.state = TaskState.READY
         else:
             job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
@@ -244,7 +246,7 @@ class Scheduler:
             if record is not None:
                 record.failures, record.setbacks, record.suspect = tries.failures, tries.setbacks, tries.suspect
                 self._bound(record)
-        job.denoise.saved = event.saved
+        job.denoise.saved, job.refines = event.saved, event.refines
         self._progress.restore(job, finished, event.decoded)
         self._book.add(job)
         return self._progress.end(job, "succeeded") if job.complete else []

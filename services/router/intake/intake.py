@@ -214,7 +214,8 @@ class Intake:
         prepare(record)
         job = LiveJob(record, priced.spec, request)
         self._jobs.add(job)
-        self._driver.handle(JobSubmitted(request, encoded=bool(record.conditioning)))
+        submitted = JobSubmitted(request, encoded=bool(record.conditioning), refines=bool(record.refined_latents))
+        self._driver.handle(submitted)
         verdict = job.verdict
         assert verdict is not None, "the scheduler judges a job when it is submitted"
         if not verdict.admitted:

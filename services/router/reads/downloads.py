@@ -79,9 +79,4 @@ def find_output(job: Job, index: int) -> Output:
         raise TriptychError(Reason.OUTPUT_UNKNOWN, f"The job has {job.spec.output_count} outputs, counted from 0.")
     if is_over(job):
         raise TriptychError(Reason.OUTPUT_UNKNOWN, f"The job ended without output {index}.")
-    raise not_ready(index)
-
-
-def not_ready(index: int) -> TriptychError:
-    """The output is made, or made again."""
-    return TriptychError(Reason.OUTPUT_NOT_READY, f"Output {index} is not made yet; WatchJob tells when it is.")
+    raise TriptychError(Reason.OUTPUT_NOT_READY, f"Output {index} is not made yet; WatchJob tells when it is.")

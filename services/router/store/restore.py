@@ -136,6 +136,7 @@ class Restore:
             latents=frozenset(latents),
             tries=tuple(tries.from_message(job.job_id, each) for each in job.record.tries),
             saved=(job.record.checkpoint.output_index, job.record.checkpoint.step),
+            refines=bool(job.record.refined_latents),
         )
 
     async def _exists(self, ref: DataRef) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from services.router.jobs import LiveJob
+from services.router.jobs import JobTable, LiveJob
 from services.router.leadership.lease import Deposed
 from services.router.store.named import bundles_of
 from services.router.store.recorders import Recorders
@@ -19,18 +19,24 @@ log = structlog.get_logger()
 class Surrender:
     """Removes them once it is durable that the job has them no more: whoever leads by then does not count on them.
 
-    What cannot be removed now is left to `Retention`.
+    What cannot be removed now, or another job goes on from, is left to `Retention`.
     """
 
-    def __init__(self, exchange: Exchange, recorders: Recorders, confirm: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, exchange: Exchange, jobs: JobTable, recorders: Recorders, confirm: Callable[[], Awaitable[None]]
+    ) -> None:
         self._exchange = exchange
+        self._jobs = jobs
         self._recorders = recorders
         self._confirm = confirm
         self._removing: set[asyncio.Task[None]] = set()
 
-    def remove(self, job: LiveJob, refs: Sequence[DataRef]) -> None:
-        """Remove these as soon as what was written and saved of the job is stored; returns at once."""
-        task = asyncio.get_running_loop().create_task(self._remove(job, refs))
+    def remove(self, job: LiveJob, latents: Sequence[DataRef]) -> None:
+        """Remove these, and its outputs that are withdrawn, as soon as all that is written of it is stored.
+
+        Returns at once.
+        """
+        task = asyncio.get_running_loop().create_task(self._remove(job, latents))
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)
 
@@ -38,12 +44,14 @@ class Surrender:
         """Remove nothing more."""
         await end(*self._removing)
 
-    async def _remove(self, job: LiveJob, refs: Sequence[DataRef]) -> None:
+    async def _remove(self, job: LiveJob, latents: Sequence[DataRef]) -> None:
         await self._recorders.of(job).settle()
-        named = {ref.bundle_id for ref in bundles_of(job.record)}
-        unnamed = [ref for ref in refs if ref.bundle_id not in named]
+        # An output may have been told of, and withdrawn, at once: only its log knows all.
+        refs, job.withdrawn = [*latents, *job.withdrawn], []
         try:
             await self._confirm()
+            named = {ref.bundle_id for each in self._jobs for ref in bundles_of(each.record)}
+            unnamed = [ref for ref in refs if ref.bundle_id not in named]
             # Not over another connection: by then another router may lead.
             await asyncio.gather(*(self._exchange.delete(ref, persist=False) for ref in unnamed))
         except (ExchangeError, Deposed) as error:

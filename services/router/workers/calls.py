@@ -287,8 +287,7 @@ class StageCalls:
     def _begin_anew(self, call: Call) -> None:
         """The latents that the job was to go on from are gone or damaged: it runs all of its steps."""
         call.log.warning("refined_latents_gone")
-        del call.job.record.refined_latents[:]
-        call.job.record.refined_step_count = 0
+        call.job.begin_anew()
         call.recorder.save()
 
     def _unless_beyond(self, call: Call, event: TaskFailed, error: TriptychError) -> TaskFailed:

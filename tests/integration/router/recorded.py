@@ -32,5 +32,5 @@ class Recorded:
         self.over: list[LiveJob] = []
         self.deposed: list[str] = []
         self.events, self.store = EventStore(exchange), JobStore(exchange)
-        mandate = Mandate(epoch, leads, self.deposed.append)
+        self.mandate = mandate = Mandate(epoch, leads, self.deposed.append)
         self.recorder = Recorder(self.job, self.events, self.store, mandate, self.over.append, scarce=lambda: False)
