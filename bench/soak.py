@@ -9,14 +9,10 @@ with 1 if something grows, or a job went wrong.
     python -m bench.soak --json --minutes 30 [--keep FOLDER]
 
 With `--keep` each sample is in the folder's vitals.jsonl.
-
-nats-server is run with a soft limit (GOMEMLIMIT), near which Go collects; what is held, and not garbage, would go
-beyond it. The suite itself sets none: without, nats-server was at 180 MB after 24 minutes, and had not levelled off.
 """
 
 import asyncio
 import json
-import os
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -47,8 +43,6 @@ FLAGS = dict.fromkeys(("encoder", "denoiser", "decoder"), EXCHANGE)
 FLAGS["router"] = [*EXCHANGE, "--ended_jobs_s", "60"]
 # So is what the encoder keeps in memory: full before the warm-up is over.
 FLAGS["encoder"] = [*EXCHANGE, "--cache_bytes", str(4 << 20)]
-# After a collection it holds some 40 MB, most of it buffers for the blocks of its streams.
-NATS_MEMORY = "96MiB"
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,6 @@ class Options(TrialOptions):
 
 async def soak(folder: Path, options: Options) -> dict[str, object]:
     """Run it; the figures."""
-    os.environ.setdefault("GOMEMLIMIT", NATS_MEMORY)
     samples: list[tuple[float, Vitals]] = []
     async with Suite(suite_config(folder, denoisers=1, more=FLAGS)) as suite:
         trial = Trial(suite.address, suite.exchange, options, forgets=True)

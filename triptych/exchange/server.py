@@ -3,10 +3,16 @@
 Used by whoever runs one beside Triptych. The configuration is the repository's `deploy/nats/nats.conf`.
 """
 
+import os
 import re
 import shutil
 import sys
 from pathlib import Path
+
+# What the server holds: buffers of its streams' blocks, 4 to 8 MB each; and for each client what is on its way to and
+# from it, by default 8 MiB (`ExchangeConfig.window_bytes`).
+_BASE_MIB = 64
+_CLIENT_MIB = 16
 
 _LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)\s*$")
 _READY = "Server is ready"
@@ -39,15 +45,32 @@ def find_config() -> Path:
 
 
 def command_line(
-    store_dir: Path, *, host: str = "127.0.0.1", port: int | None = None, config: Path | None = None
+    store_dir: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    config: Path | None = None,
+    clients: int = 16,
 ) -> list[str]:
     """How to start a server that keeps its streams in `store_dir`.
 
     Without a port it chooses a free one; without a configuration it takes the repository's. Its log goes to standard
-    error. Raises FileNotFoundError when there is no binary or no configuration.
+    error. Its memory is bounded by what so many `clients` have on their way, unless GOMEMLIMIT in the environment says
+    otherwise: Go's collector works the harder the nearer it comes to that. Raises FileNotFoundError when there is no
+    binary or no configuration.
     """
-    address = ["--addr", host, "--port", str(port if port else -1)]
-    return [str(find_nats_server()), "--config", str(config or find_config()), "--store_dir", str(store_dir), *address]
+    return [
+        *("/usr/bin/env", f"GOMEMLIMIT={os.environ.get('GOMEMLIMIT') or _memory_limit(clients)}"),
+        str(find_nats_server()),
+        *("--config", str(config or find_config())),
+        *("--store_dir", str(store_dir)),
+        *("--addr", host),
+        *("--port", str(port if port else -1)),
+    ]
+
+
+def _memory_limit(clients: int) -> str:
+    return f"{_BASE_MIB + _CLIENT_MIB * clients}MiB"
 
 
 def listening_port(line: str) -> int | None:

@@ -124,7 +124,9 @@ class CommandLines:
     def nats(self, address: str | None) -> list[str]:
         """A nats-server, on its earlier address if it had one: its clients know no other."""
         port = int(address.rpartition(":")[2]) if address else None
-        return nats_server.command_line(self._nats_dir, port=port, config=self._secrets.nats_config)
+        config = self._config
+        clients = config.routers + sum(map(config.count, WORKER_ROLES))
+        return nats_server.command_line(self._nats_dir, port=port, config=self._secrets.nats_config, clients=clients)
 
     def router(self, index: int, address: str | None, exchange_url: str) -> list[str]:
         """The router number `index`, on its earlier address if it had one; else so many ports past the first's."""
