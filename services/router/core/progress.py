@@ -165,10 +165,8 @@ class Progress:
         if stage is Stage.DECODE:
             outputs = frozenset(i for i, decode in enumerate(job.decodes) if decode.state is TaskState.DONE)
             for index in sorted(outputs):
-                there = index in job.latents
-                self._book.move(
-                    job, job.decodes[index], job.waiting(job.decodes[index]) if there else TaskState.PENDING
-                )
+                decode = job.decodes[index]
+                self._book.move(job, decode, job.waiting(decode) if index in job.latents else TaskState.PENDING)
         else:
             job.latents, job.denoise.saved, job.refines = frozenset(), (0, 0), False
             for decode in job.decodes:
