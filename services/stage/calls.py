@@ -39,6 +39,7 @@ class Calls:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._epoch = 0
+        self._admitted_count = 0
         self._draining = False
         self._active: set[Call] = set()
         self._idle = asyncio.Event()
@@ -52,6 +53,15 @@ class Calls:
             ActiveJob(job_id=call.stage_call.job_id, attempt=call.stage_call.attempt, fraction=call.fraction)
             for call in self._active
         ]
+
+    @property
+    def admitted_count(self) -> int:
+        """How many were let in so far."""
+        return self._admitted_count
+
+    async def idle(self) -> None:
+        """Wait until none is under way."""
+        await self._idle.wait()
 
     @property
     def draining(self) -> bool:
@@ -68,6 +78,7 @@ class Calls:
         assert task is not None
         call = Call(stage_call, task)
         self._active.add(call)
+        self._admitted_count += 1
         self._idle.clear()
         try:
             with structlog.contextvars.bound_contextvars(job_id=stage_call.job_id, attempt=stage_call.attempt):

@@ -15,7 +15,7 @@ import grpc
 import structlog
 import torch
 
-from services.stage.allocator import share_arenas
+from services.stage.allocator import keep_trimmed, share_arenas
 from services.stage.calls import Calls
 from services.stage.checkpoint import Checkpoint, CheckpointError
 from services.stage.config import WorkerConfig
@@ -70,8 +70,8 @@ class WorkerHost:
         self.forward_costs: dict[str, list[ForwardCost]] = {}
         # Where the models' tiny decoders lie; decoders only.
         self.tiny_decoders: dict[str, str] = {}
-        # What a service does beside its calls, from when it is ready until it drains.
-        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        # What is done beside the calls, from when the service is ready until it drains.
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = [partial(keep_trimmed, self.calls)]
 
     def read_catalog(self) -> None:
         """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
@@ -177,7 +177,7 @@ def _guard(config: WorkerConfig) -> Guard:
 
 @contextlib.asynccontextmanager
 async def _background(host: WorkerHost) -> AsyncIterator[None]:
-    """What the service does beside its calls. It ends with the block, and takes nothing with it if it fails."""
+    """What is done beside the calls. It ends with the block, and takes nothing with it if it fails."""
     tasks = [asyncio.create_task(_guarded(work)) for work in host.background]
     try:
         yield
