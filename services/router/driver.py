@@ -76,7 +76,7 @@ class Driver:
         )
         self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
         self.watch = FleetWatch()
-        self._surrender = Surrender(exchange, jobs, recorders, mandate.confirm)
+        self.surrender = Surrender(exchange, jobs, recorders, mandate.confirm)
         self._jobs = jobs
         self._recorders = recorders
         self._events: deque[Event] = deque()
@@ -118,7 +118,7 @@ class Driver:
         if not await self.calls.idle(timeout_s):
             log.warning("drain_cut_short", timeout_s=timeout_s)
         self.calls.stop_all()
-        await self._surrender.close()
+        await self.surrender.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -173,7 +173,8 @@ class Driver:
         if job is None:
             return
         log.info("job_gives_room", job_id=action.job_id, stage=action.stage.value, taker=action.taker)
-        latents = job.drop_all_latents() if action.stage is Stage.DENOISE else []
+        if action.stage is Stage.DENOISE:
+            job.surrender_latents()
         requeued = JobRequeued(
             reason="MADE_ROOM",
             stage=TO_PROTO[action.stage],
@@ -183,7 +184,7 @@ class Driver:
         recorder = self._recorders.of(job)
         recorder.write(JobEvent(attempt=action.attempt, requeued=requeued))
         recorder.save()
-        self._surrender.remove(job, latents)
+        self.surrender.remove(job)
 
     def _acquit(self, job_id: str) -> None:
         """The job got further: what was tried in vain before may count no more."""

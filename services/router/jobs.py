@@ -16,7 +16,6 @@ from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.merge_key import merge_key
 from triptych.v1.job_pb2 import Job, JobRecord, JobSpec, JobState, Latents, Preview, PriorityClass
-from triptych.v1.tensor_pb2 import DataRef
 
 # Events of a job that are kept in memory; a watcher that falls further behind reads the stream.
 RECENT_EVENTS = 128
@@ -45,8 +44,6 @@ class LiveJob:
         self.amending = asyncio.Lock()
         # The newest that is not out of date, while somebody watches. No part of the log.
         self.preview: Preview | None = None
-        # Outputs that its log told of, and told of as withdrawn, and that may lie there still.
-        self.withdrawn: list[DataRef] = []
         self._changed = asyncio.Event()
 
     @property
@@ -69,7 +66,7 @@ class LiveJob:
     def log(self, stored: StoredEvent) -> None:
         """An event is durable: the job is as it says, and watchers may have it."""
         withdrawn = stored.event.requeued.withdrawn_outputs
-        self.withdrawn += [output.data for output in self.record.job.outputs if output.index in withdrawn]
+        self.record.surrendered.extend(output.data for output in self.record.job.outputs if output.index in withdrawn)
         apply(self.record.job, stored.event)
         if stored.event.HasField("amended"):
             self.record.amendments.append(stored.event.amended)
@@ -121,16 +118,15 @@ class LiveJob:
         del self.record.latents[:]
         self.record.latents.extend(kept)
 
-    def drop_all_latents(self) -> list[DataRef]:
-        """Forget all latents, those that it goes on from too, and the checkpoint; what they were."""
+    def surrender_latents(self) -> None:
+        """Give all latents back, those that it goes on from too, and the checkpoint."""
         record = self.record
-        dropped = [latents.data for latents in (*record.latents, *record.refined_latents)]
+        record.surrendered.extend(latents.data for latents in (*record.latents, *record.refined_latents))
         if record.HasField("checkpoint"):
-            dropped.append(record.checkpoint.data)
+            record.surrendered.append(record.checkpoint.data)
         del record.latents[:]
         record.ClearField("checkpoint")
         self.begin_anew()
-        return dropped
 
     def begin_anew(self) -> None:
         """Go on from no other job's latents: its denoise runs all steps."""

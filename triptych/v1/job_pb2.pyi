@@ -1094,6 +1094,7 @@ class JobRecord(_message.Message):
     REFINED_STEP_COUNT_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
     TRIES_FIELD_NUMBER: _builtins.int
+    SURRENDERED_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     request_id: _builtins.str
     request_digest: _builtins.bytes
@@ -1125,6 +1126,10 @@ class JobRecord(_message.Message):
     def tries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tries]:
         """What was tried of it in vain so far: the next router goes on counting."""
 
+    @_builtins.property
+    def surrendered(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.DataRef]:
+        """Bundles that it has given back so that others have room, until they are removed: the next router goes on with that."""
+
     def __init__(
         self,
         *,
@@ -1141,10 +1146,11 @@ class JobRecord(_message.Message):
         refined_step_count: _builtins.int = ...,
         streamed: _builtins.bool = ...,
         tries: _abc.Iterable[Global___Tries] | None = ...,
+        surrendered: _abc.Iterable[_tensor_pb2.DataRef] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version", "streamed", b"streamed", "tries", b"tries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amendments", b"amendments", "checkpoint", b"checkpoint", "conditioning", b"conditioning", "epoch", b"epoch", "job", b"job", "latents", b"latents", "refined_latents", b"refined_latents", "refined_step_count", b"refined_step_count", "request_digest", b"request_digest", "request_id", b"request_id", "schema_version", b"schema_version", "streamed", b"streamed", "surrendered", b"surrendered", "tries", b"tries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

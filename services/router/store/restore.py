@@ -90,6 +90,8 @@ class Restore:
         if gone:
             self._withdraw(job, gone)
         self._driver.handle(restored)
+        if job.record.surrendered:
+            self._driver.surrender.remove(job)
         if job.record.streamed:
             self._attendance.miss(job.job_id)
 

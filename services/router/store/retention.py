@@ -56,12 +56,17 @@ class Retention:
         self._going: set[str] = set()
 
     def note_end(self, record: JobRecord) -> None:
-        """A job ended, now or under an earlier router: what it named counts from then, not from the next look."""
+        """A job ended, now or under an earlier router: what it named counts from then, not from the next look.
+
+        What it had given back before, and is there still, goes at that look.
+        """
         ended_s = seconds_of(record.job.end_time)
         for ref in bundles_of(record):
             since_s = self._unnamed.get(ref.store)
             if since_s is not None:
                 since_s[ref.bundle_id] = max(ended_s, since_s.get(ref.bundle_id, 0.0))
+        for ref in record.surrendered:
+            self._unnamed[ref.store][ref.bundle_id] = 0.0
 
     async def run(self) -> None:
         """Look again and again, until cancelled or another router leads."""

@@ -1,9 +1,11 @@
 """Jobs that fill a store between them: all of them are made, one after the other."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from services.router.server import RouterServer
 from services.router.store.recorders import Recorders
 from services.router.store.surrender import Surrender
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
+from tests.integration.router.process import RouterProcess
 from tests.integration.router.recorded import Recorded, leads
 from tests.natsd import NatsServer
 from triptych.client import Client, Media
@@ -131,6 +134,36 @@ async def test_an_output_that_is_missed_by_the_next_router_is_made_again(
         assert [await bench.download(job.job_id, index) for index in (0, 1)] == [b"output of 1", b"output of 2"]
 
 
+async def test_a_router_that_is_killed_while_room_is_made_loses_nothing(
+    nats_server: NatsServer, exchange: Exchange, tmp_path: Path
+) -> None:
+    """Killed as it says who makes room: the event, the removal, or neither may have come to pass."""
+    settings = tmp_path / "router.toml"
+    settings.write_text("[scheduler]\nbackoff_s = 0.1\nmax_backoff_s = 0.5\n")
+    flags = {"config": str(settings), "exchange.outputs_max_bytes": str(LIMIT)}
+    async with Bench(nats_server.url, exchange) as bench:
+        await bench.start_peers(denoisers=2)
+        bench.decoder.file_bytes = PIECE
+        for denoiser in bench.denoisers:
+            denoiser.gate.close()
+        async with RouterProcess(nats_server.url, tmp_path / "router", **flags) as router:
+            await bench.connect(router.address)
+            await bench.fleet_has({peer.worker_id for peer in bench.peers})
+            first, second = [await bench.submit(spec(output_count=2, seed=seed)) for seed in (1, 5)]
+            await first_outputs(bench, first.job_id, second.job_id)
+            await go_on(bench)
+            await router.until("job_gives_room")
+            await router.end(signal.SIGKILL)
+        async with RouterProcess(nats_server.url, tmp_path / "router", **flags) as router:
+            await bench.connect(router.address)
+            for job, seed in ((first, 1), (second, 5)):
+                assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+                files = [(await bench.download(job.job_id, index)).rstrip(b".") for index in (0, 1)]
+                assert files == [f"output of {seed + index}".encode() for index in (0, 1)]
+                for output in (await bench.job(job.job_id)).outputs:
+                    await exchange.delete(output.data)
+
+
 async def test_latents_that_jobs_go_on_from_are_given_back_too(nats_server: NatsServer, exchange: Exchange) -> None:
     """Of two jobs that refine others the last makes room, and runs all of its steps."""
     bounds = {"latents_max_bytes": LIMIT, "latents_ttl_s": 2.0}
@@ -163,7 +196,8 @@ async def test_what_is_given_back_goes_unless_another_job_goes_on_from_it(exchan
     await recorder.accept(JobEvent(queued=JobQueued()))
     recorder.write(JobEvent(output=Output(data=output)))
     recorder.write(JobEvent(requeued=JobRequeued(stage=STAGE_DECODE, withdrawn_outputs=[0])))
-    Surrender(exchange, jobs, recorders, leads).remove(giver.job, [own, shared])
+    giver.job.record.surrendered.extend([own, shared])
+    Surrender(exchange, jobs, recorders, leads).remove(giver.job)
     async with asyncio.timeout(10):
         while await exchange.exists(own) or await exchange.exists(output):  # noqa: ASYNC110 - a pause between calls
             await asyncio.sleep(0.02)
