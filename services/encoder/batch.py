@@ -7,11 +7,11 @@ from typing import Any
 import structlog
 import torch
 
-from services.encoder.block_work import BlockWork
+from services.encoder.block_work import BlockResult, BlockWork
 from services.encoder.cache_key import cache_key
+from services.encoder.text_readings import text_readings
 from services.stage.device_thread import DeviceThread, Rank
 from services.stage.tensors import to_bundle
-from triptych.exchange import Bundle
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 class _Waiting:
     work: BlockWork
     started: bool = False
-    result: tuple[Bundle, float] | None = field(default=None)
+    result: BlockResult | None = field(default=None)
 
 
 class BlockBatches:
@@ -35,8 +35,8 @@ class BlockBatches:
         # Blocks whose results cannot be told apart again.
         self._unbatchable: set[tuple[str, str]] = set()
 
-    async def run(self, rank: Rank, work: BlockWork, thread: DeviceThread) -> tuple[Bundle, float]:
-        """The work's bundle, and its share of the device time."""
+    async def run(self, rank: Rank, work: BlockWork, thread: DeviceThread) -> BlockResult:
+        """What came of the work, with its share of the device time."""
         if (work.model.checkpoint.fingerprint, work.name) in self._unbatchable:
             return await thread.run(rank, lambda: work.run(thread))
         kind = _kind(work)
@@ -50,7 +50,7 @@ class BlockBatches:
             if not self._waiting[kind]:
                 del self._waiting[kind]
 
-    def _run_with_others(self, kind: str, mine: _Waiting, thread: DeviceThread) -> tuple[Bundle, float]:
+    def _run_with_others(self, kind: str, mine: _Waiting, thread: DeviceThread) -> BlockResult:
         if mine.result is not None:
             return mine.result
         mine.started = True
@@ -70,7 +70,8 @@ class BlockBatches:
         try:
             results = _run_batch([each.work for each in group], thread)
         except Exception as error:  # noqa: BLE001 - one bad prompt must not fail the others: each runs alone
-            log.info("batch_failed", block=work.name, size=len(group), error=repr(error))
+            # Its words may quote a prompt.
+            log.info("batch_failed", block=work.name, size=len(group), error=type(error).__name__)
             return False
         if results is None:
             self._unbatchable.add((work.model.checkpoint.fingerprint, work.name))
@@ -88,29 +89,28 @@ def _kind(work: BlockWork) -> str:
             "model": work.model.checkpoint.fingerprint,
             "block": work.name,
             "guidance": work.guidance,
-            "texts": sorted(_texts(work)),
+            "texts": sorted(work.texts),
             "inputs": shared,
         }
     )
 
 
-def _texts(work: BlockWork) -> dict[str, str]:
-    names = work.model.checkpoint.contracts[work.name].inputs
-    return {name: value for name, value in work.inputs.items() if isinstance(value, str) and name in names}
-
-
-def _run_batch(works: list[BlockWork], thread: DeviceThread) -> list[tuple[Bundle, float]] | None:
+def _run_batch(works: list[BlockWork], thread: DeviceThread) -> list[BlockResult] | None:
     """Each work's part of one call; None if the block's outputs have no dimension of that length to cut along."""
     first = works[0]
     began = thread.clock_s()
-    texts = {name: [_texts(work)[name] for work in works] for name in _texts(first)}
-    outputs = replace(first, inputs={**first.inputs, **texts}).outputs()
+    texts = {name: [work.texts[name] for work in works] for name in first.texts}
+    outputs, seen = replace(first, inputs={**first.inputs, **texts}).outputs()
     seconds = (thread.clock_s() - began) / len(works)
     if not all(_is_cut(value, len(works)) for value, _ in outputs.values()):
         return None
     return [
-        (to_bundle({name: (value[index : index + 1], kind) for name, (value, kind) in outputs.items()}), seconds)
-        for index in range(len(works))
+        BlockResult(
+            to_bundle({name: (value[index : index + 1], kind) for name, (value, kind) in outputs.items()}),
+            seconds,
+            readings,
+        )
+        for index, readings in enumerate(text_readings(seen, [work.texts for work in works]))
     ]
 
 

@@ -95,7 +95,8 @@ class ConditioningCache:
             # Whoever waits gets the error from the task itself; if nobody does any more, it must not be lost silently.
             error = task.exception()
             if error is not None:
-                log.info("conditioning_not_made", key=key, error=str(error))
+                # Its words may quote a prompt; whoever waits is told them.
+                log.info("conditioning_not_made", key=key, error=type(error).__name__)
 
     async def _publish(self, conditioning: Conditioning, bundle: Bundle) -> Conditioning:
         conditioning.data.CopyFrom(await self._exchange.put(STORE, bundle))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.encoder.batch import BlockBatches
-from services.encoder.block_work import BlockWork
+from services.encoder.block_work import BlockResult, BlockWork
 from services.encoder.cache import ConditioningCache
 from services.encoder.cache_key import cache_key
 from services.stage.checkpoint import Checkpoint
@@ -90,14 +90,14 @@ class Encoder:
             values.update(from_bundle(await self._exchange.get(entry.data), job.model.device))
         work = BlockWork(job.model, name, job.inputs, guidance(job.spec), values, noise(job.spec, output_index))
         if alone:
-            bundle, device_s = await self._thread.run(job.rank, lambda: work.run(self._thread))
+            made: BlockResult = await self._thread.run(job.rank, lambda: work.run(self._thread))
         else:
-            bundle, device_s = await self._batches.run(job.rank, work, self._thread)
-        job.device_s += device_s
-        conditioning = Conditioning(block=name)
+            made = await self._batches.run(job.rank, work, self._thread)
+        job.device_s += made.device_s
+        conditioning = Conditioning(block=name, texts=made.texts)
         if output_index is not None:
             conditioning.output_index = output_index
-        return conditioning, bundle
+        return conditioning, made.bundle
 
 
 async def _apart(spec: JobSpec, work: Callable[..., _Result], *arguments: Any) -> _Result:

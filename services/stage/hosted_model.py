@@ -44,6 +44,11 @@ class HostedModel:
             self._hosted[name] = hosted
         return self._hosted[name]
 
+    @property
+    def loaded(self) -> list[HostedBlock]:
+        """The blocks that were loaded so far."""
+        return list(self._hosted.values())
+
     def inputs(self, spec: JobSpec) -> dict[str, Any]:
         """A job's inputs for every block of the model. Raises `TriptychError` (INVALID_FIELD)."""
         return job_inputs(spec, self.checkpoint.inputs)

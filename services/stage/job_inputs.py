@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from google.protobuf.json_format import MessageToDict
@@ -22,6 +22,17 @@ from triptych.v1.job_pb2 import (
 # The state of the noise generator after a block that drew from it: the next one goes on from there.
 GENERATOR_STATE = "triptych.generator_state"
 
+_Field: TypeAlias = Literal["prompt", "negative_prompt", "step_count", "height", "width", "guidance", "frame_count"]
+# Zero, and an empty text, are values: a field is left to the block only if it is not set.
+_FIELD_INPUTS: dict[_Field, str] = {
+    "prompt": "prompt",
+    "negative_prompt": "negative_prompt",
+    "step_count": "num_inference_steps",
+    "height": "height",
+    "width": "width",
+    "guidance": "guidance_scale",
+    "frame_count": "num_frames",
+}
 _ATTACHMENT_INPUTS: dict["AttachmentRole.ValueType", tuple[str, str]] = {
     ATTACHMENT_ROLE_IMAGE: ("image", "RGB"),
     ATTACHMENT_ROLE_MASK: ("mask_image", "L"),
@@ -34,27 +45,21 @@ _FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
-    """Inputs for blocks that declare `declared` (diffusers' `InputParam`s); a field left empty is left to the block.
+    """Inputs for blocks that declare `declared` (diffusers' `InputParam`s); what is not set is left to the block.
 
     Raises `TriptychError` (INVALID_FIELD) for an attachment that is no picture or an `extra` of the wrong type.
     """
     params = {param.name: param for param in declared if param.name}
     inputs: dict[str, Any] = {
-        "prompt": spec.prompt,
-        "negative_prompt": spec.negative_prompt or None,
-        "num_inference_steps": spec.step_count,
-        "height": spec.height,
-        "width": spec.width,
-        "guidance_scale": guidance(spec),
-        "num_frames": spec.frame_count or None,
+        name: getattr(spec, field) for field, name in _FIELD_INPUTS.items() if spec.HasField(field)
     }
     for index, attachment in enumerate(spec.attachments):
         name, mode = _ATTACHMENT_INPUTS[attachment.role]
         inputs[name] = _picture(index, attachment, mode)
     for name, value in MessageToDict(spec.extra).items():
-        if name in params:
+        if name in params and value is not None:
             inputs[name] = _typed(name, value, params[name])
-    return {name: value for name, value in inputs.items() if value is not None and name in params}
+    return {name: value for name, value in inputs.items() if name in params}
 
 
 def guidance(spec: JobSpec) -> float | None:

@@ -12,7 +12,7 @@ from triptych.cli.previews import PreviewFiles, add_preview_dir
 from triptych.cli.progress import Progress, open_progress
 from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
-from triptych.cli.story import ending, state_words
+from triptych.cli.story import cut_words, ending, state_words
 from triptych.cli.terminal import Terminal, record
 from triptych.cli.values import natural, words
 from triptych.client import Client, Media
@@ -65,9 +65,11 @@ async def run_generate(args: argparse.Namespace, terminal: Terminal) -> int:
 async def run_submit(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the id of the job that was accepted."""
     async with router(args) as client:
-        job = await client.submit(await build_spec(args, client), request_id=args.request_id)
-    terminal.say(job.job_id)
-    terminal.emit(record(job))
+        spec = await build_spec(args, client)
+        job = await client.submit(spec, request_id=args.request_id)
+        terminal.say(job.job_id)
+        terminal.emit(record(job))
+        await _warn_of_cuts(client, spec, terminal)
     if not terminal.as_json:
         terminal.note(f"follow it: triptych watch {job.job_id}")
     return 0
@@ -91,6 +93,7 @@ async def run_watch(args: argparse.Namespace, terminal: Terminal) -> int:
         if not terminal.as_json:
             job = await client.job(args.job)
             terminal.say(f"{state_words(job)}: {ending(job)}")
+            terminal.warn(cut_words(job.cut_texts))
     return 0 if last.WhichOneof("event") == "succeeded" else EXIT_JOB_FAILED
 
 
@@ -138,6 +141,7 @@ class Generation:
         """Say how it ended."""
         assert self._job is not None, "the job has ended"
         job = await self._client.job(self._job.job_id)
+        terminal.warn(cut_words(job.cut_texts))
         result: dict[str, Any] = {"job": record(job), "files": [str(path) for path in self._files]}
         if job.state == job_pb2.JOB_STATE_SUCCEEDED:
             for path in self._files:
@@ -175,6 +179,12 @@ class Generation:
             path = _save(item, self._output, self._job.job_id, self._job.spec.output_count)
             if path not in self._files:  # one that was made again comes again
                 self._files.append(path)
+
+
+async def _warn_of_cuts(client: Client, spec: job_pb2.JobSpec, terminal: Terminal) -> None:
+    """Of a job that is encoded later: as foretold. It is accepted, whatever comes of this."""
+    with contextlib.suppress(TriptychError):
+        terminal.warn(cut_words((await client.estimate(spec)).cut_texts))
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from triptych.cli.remote import router
 from triptych.cli.request import add_request_options, build_spec
-from triptych.cli.story import estimate_s, state_words
+from triptych.cli.story import cut_words, estimate_s, state_words
 from triptych.cli.terminal import Terminal, record, seconds
 from triptych.cli.values import positive, words
 from triptych.durations import seconds_of
@@ -96,6 +96,7 @@ async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
     async with router(args) as client:
         answer = await client.estimate(await build_spec(args, client))
     terminal.emit(record(answer))
+    terminal.warn(cut_words(answer.cut_texts))
     estimate = answer.estimate
     for name, part in (("encode", estimate.encode), ("denoise", estimate.denoise), ("decode", estimate.decode)):
         terminal.say(f"{name:<8} {seconds(seconds_of(part))}")

@@ -39,7 +39,13 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     """The options that describe a job. What is left out takes the model's default."""
     parser.add_argument("prompt", type=words, metavar="PROMPT", help="what to make")
     parser.add_argument("--model", metavar="NAME", help="model from the catalog (default: the only one)")
-    parser.add_argument("--negative", type=words, metavar="TEXT", default="", help="what to keep out")
+    parser.add_argument(
+        "--negative-prompt",
+        "--negative",
+        type=words,
+        metavar="TEXT",
+        help='what to keep out; left out, most models do something else than with ""',
+    )
     parser.add_argument("--steps", type=positive, metavar="N", help="denoising steps")
     parser.add_argument("--seed", type=seed, metavar="N", help="same seed, same picture, bit for bit")
     parser.add_argument("--guidance", type=float, metavar="X", help="how closely to follow the prompt")
@@ -77,7 +83,7 @@ async def build_spec(args: argparse.Namespace, client: Client, output: Path | No
     spec = job_pb2.JobSpec(
         model=args.model or await _only_model(client),
         prompt=args.prompt,
-        negative_prompt=args.negative,
+        negative_prompt=args.negative_prompt,
         seed=args.seed,
         step_count=args.steps,
         guidance=args.guidance,

@@ -1,5 +1,7 @@
 """A job's events as a person reads them: a sentence for each, and one gauge for the whole job."""
 
+from collections.abc import Iterable
+
 from triptych.cli.terminal import enum_word, seconds, stage_word
 from triptych.durations import seconds_of
 from triptych.v1 import job_pb2
@@ -54,6 +56,22 @@ def ending(job: job_pb2.Job) -> str:
     ]
     cached = " (cached)" if job.conditioning_cached else ""
     return ", ".join(f"{name} {seconds(value)}{cached if name == 'encode' else ''}" for name, value in parts)
+
+
+def cut_words(readings: Iterable[job_pb2.TextReading]) -> list[str]:
+    """A warning for each text that was cut: how much of it was read, and whether some tokenizer read all of it."""
+    read = list(readings)
+    said = []
+    for each in read:
+        if each.token_count > each.token_limit:
+            whole = [other.tokenizer for other in read if other.field == each.field and _is_whole(other)]
+            words = f"warning: {each.field} is too long: {each.tokenizer} reads {each.token_limit} of its"
+            said.append(f"{words} {each.token_count} tokens" + (f", {' and '.join(whole)} all" if whole else ""))
+    return said
+
+
+def _is_whole(reading: job_pb2.TextReading) -> bool:
+    return reading.token_count <= reading.token_limit
 
 
 def state_words(job: job_pb2.Job) -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,11 @@ class Terminal:
     def note(self, text: str) -> None:
         """A line beside the result, on standard error."""
         print(visible(text), file=sys.stderr, flush=True)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Notes, a line each."""
+        for warning in warnings:
+            self.note(warning)
 
     def emit(self, value: Any) -> None:
         """A JSON value on a line of its own; nothing without `--json`."""

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from triptych.v1 import job_pb2 as triptych_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!triptych/v1/encoder_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15triptych/v1/job.proto\"Y\n\tStageCall\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x01\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"Y\n\rEncodeRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\"\x81\x01\n\x0e\x45ncodeResponse\x12/\n\x0c\x63onditioning\x18\x01 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\x12.\n\x0b\x64\x65vice_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2S\n\x0e\x45ncoderService\x12\x41\n\x06\x45ncode\x12\x1a.triptych.v1.EncodeRequest\x1a\x1b.triptych.v1.EncodeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!triptych/v1/encoder_service.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15triptych/v1/job.proto\"Y\n\tStageCall\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x01\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"8\n\x12\x43ountTokensRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.triptych.v1.JobSpec\">\n\x13\x43ountTokensResponse\x12\'\n\x05texts\x18\x01 \x03(\x0b\x32\x18.triptych.v1.TextReading\"Y\n\rEncodeRequest\x12$\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x16.triptych.v1.StageCall\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.triptych.v1.JobSpec\"\x81\x01\n\x0e\x45ncodeResponse\x12/\n\x0c\x63onditioning\x18\x01 \x03(\x0b\x32\x19.triptych.v1.Conditioning\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\x12.\n\x0b\x64\x65vice_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2\xa5\x01\n\x0e\x45ncoderService\x12\x41\n\x06\x45ncode\x12\x1a.triptych.v1.EncodeRequest\x1a\x1b.triptych.v1.EncodeResponse\x12P\n\x0b\x43ountTokens\x12\x1f.triptych.v1.CountTokensRequest\x1a .triptych.v1.CountTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STAGECALL']._serialized_start=105
   _globals['_STAGECALL']._serialized_end=194
-  _globals['_ENCODEREQUEST']._serialized_start=196
-  _globals['_ENCODEREQUEST']._serialized_end=285
-  _globals['_ENCODERESPONSE']._serialized_start=288
-  _globals['_ENCODERESPONSE']._serialized_end=417
-  _globals['_ENCODERSERVICE']._serialized_start=419
-  _globals['_ENCODERSERVICE']._serialized_end=502
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=196
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=252
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=254
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=316
+  _globals['_ENCODEREQUEST']._serialized_start=318
+  _globals['_ENCODEREQUEST']._serialized_end=407
+  _globals['_ENCODERESPONSE']._serialized_start=410
+  _globals['_ENCODERESPONSE']._serialized_end=539
+  _globals['_ENCODERSERVICE']._serialized_start=542
+  _globals['_ENCODERSERVICE']._serialized_end=707
 # @@protoc_insertion_point(module_scope)

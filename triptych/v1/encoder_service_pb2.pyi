@@ -57,6 +57,48 @@ class StageCall(_message.Message):
 Global___StageCall: _TypeAlias = StageCall  # noqa: Y015
 
 @_typing.final
+class CountTokensRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spec(self) -> _job_pb2.JobSpec:
+        """Complete; attachments are not wanted."""
+
+    def __init__(
+        self,
+        *,
+        spec: _job_pb2.JobSpec | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
+
+@_typing.final
+class CountTokensResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.TextReading]: ...
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[_job_pb2.TextReading] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
+
+@_typing.final
 class EncodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

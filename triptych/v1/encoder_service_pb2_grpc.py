@@ -40,6 +40,11 @@ class EncoderServiceStub(object):
                 request_serializer=triptych_dot_v1_dot_encoder__service__pb2.EncodeRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_encoder__service__pb2.EncodeResponse.FromString,
                 _registered_method=True)
+        self.CountTokens = channel.unary_unary(
+                '/triptych.v1.EncoderService/CountTokens',
+                request_serializer=triptych_dot_v1_dot_encoder__service__pb2.CountTokensRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_encoder__service__pb2.CountTokensResponse.FromString,
+                _registered_method=True)
 
 
 class EncoderServiceServicer(object):
@@ -54,6 +59,14 @@ class EncoderServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountTokens(self, request, context):
+        """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
+        unknown model too), UNAVAILABLE (the model is loading).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EncoderServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +74,11 @@ def add_EncoderServiceServicer_to_server(servicer, server):
                     servicer.Encode,
                     request_deserializer=triptych_dot_v1_dot_encoder__service__pb2.EncodeRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_encoder__service__pb2.EncodeResponse.SerializeToString,
+            ),
+            'CountTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTokens,
+                    request_deserializer=triptych_dot_v1_dot_encoder__service__pb2.CountTokensRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_encoder__service__pb2.CountTokensResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +109,33 @@ class EncoderService(object):
             '/triptych.v1.EncoderService/Encode',
             triptych_dot_v1_dot_encoder__service__pb2.EncodeRequest.SerializeToString,
             triptych_dot_v1_dot_encoder__service__pb2.EncodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.EncoderService/CountTokens',
+            triptych_dot_v1_dot_encoder__service__pb2.CountTokensRequest.SerializeToString,
+            triptych_dot_v1_dot_encoder__service__pb2.CountTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

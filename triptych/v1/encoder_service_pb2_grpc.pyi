@@ -37,6 +37,10 @@ class EncoderServiceStub:
     """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
     input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
     """
+    CountTokens: _grpc.UnaryUnaryMultiCallable[_encoder_service_pb2.CountTokensRequest, _encoder_service_pb2.CountTokensResponse]
+    """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
+    unknown model too), UNAVAILABLE (the model is loading).
+    """
 
 @_typing.type_check_only
 class EncoderServiceAsyncStub(EncoderServiceStub):
@@ -46,6 +50,10 @@ class EncoderServiceAsyncStub(EncoderServiceStub):
     Encode: _aio.UnaryUnaryMultiCallable[_encoder_service_pb2.EncodeRequest, _encoder_service_pb2.EncodeResponse]  # type: ignore[assignment]
     """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
     input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+    """
+    CountTokens: _aio.UnaryUnaryMultiCallable[_encoder_service_pb2.CountTokensRequest, _encoder_service_pb2.CountTokensResponse]  # type: ignore[assignment]
+    """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
+    unknown model too), UNAVAILABLE (the model is loading).
     """
 
 class EncoderServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,6 +67,16 @@ class EncoderServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_encoder_service_pb2.EncodeResponse, _abc.Awaitable[_encoder_service_pb2.EncodeResponse]]:
         """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
         input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+        """
+
+    @_abc_1.abstractmethod
+    def CountTokens(
+        self,
+        request: _encoder_service_pb2.CountTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_encoder_service_pb2.CountTokensResponse, _abc.Awaitable[_encoder_service_pb2.CountTokensResponse]]:
+        """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
+        unknown model too), UNAVAILABLE (the model is loading).
         """
 
 def add_EncoderServiceServicer_to_server(servicer: EncoderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -227,7 +227,9 @@ class JobSpec(_message.Message):
     ALLOW_MERGING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     prompt: _builtins.str
+    """Must be set if the model takes one; it may be empty."""
     negative_prompt: _builtins.str
+    """Empty is a text too: many models encode it, and do something else where it is unset."""
     seed: _builtins.int
     """0 to 2^63 - 5. Output i depends on seed + i alone. Unset: drawn by the router and reported in Job.spec."""
     step_count: _builtins.int
@@ -268,8 +270,8 @@ class JobSpec(_message.Message):
         self,
         *,
         model: _builtins.str = ...,
-        prompt: _builtins.str = ...,
-        negative_prompt: _builtins.str = ...,
+        prompt: _builtins.str | None = ...,
+        negative_prompt: _builtins.str | None = ...,
         seed: _builtins.int | None = ...,
         step_count: _builtins.int | None = ...,
         guidance: _builtins.float | None = ...,
@@ -288,9 +290,9 @@ class JobSpec(_message.Message):
         preview: Global___PreviewPolicy | None = ...,
         allow_merging: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "output_count", b"output_count", "preview", b"preview", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "preview", b"preview", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_output_count", b"_output_count", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "allow_merging", b"allow_merging", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "preview", b"preview", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "allow_merging", b"allow_merging", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "preview", b"preview", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fps: _TypeAlias = _typing.Literal["fps"]  # noqa: Y015
     _WhichOneofArgType__fps: _TypeAlias = _typing.Literal["_fps", b"_fps"]  # noqa: Y015
@@ -300,8 +302,12 @@ class JobSpec(_message.Message):
     _WhichOneofArgType__guidance: _TypeAlias = _typing.Literal["_guidance", b"_guidance"]  # noqa: Y015
     _WhichOneofReturnType__height: _TypeAlias = _typing.Literal["height"]  # noqa: Y015
     _WhichOneofArgType__height: _TypeAlias = _typing.Literal["_height", b"_height"]  # noqa: Y015
+    _WhichOneofReturnType__negative_prompt: _TypeAlias = _typing.Literal["negative_prompt"]  # noqa: Y015
+    _WhichOneofArgType__negative_prompt: _TypeAlias = _typing.Literal["_negative_prompt", b"_negative_prompt"]  # noqa: Y015
     _WhichOneofReturnType__output_count: _TypeAlias = _typing.Literal["output_count"]  # noqa: Y015
     _WhichOneofArgType__output_count: _TypeAlias = _typing.Literal["_output_count", b"_output_count"]  # noqa: Y015
+    _WhichOneofReturnType__prompt: _TypeAlias = _typing.Literal["prompt"]  # noqa: Y015
+    _WhichOneofArgType__prompt: _TypeAlias = _typing.Literal["_prompt", b"_prompt"]  # noqa: Y015
     _WhichOneofReturnType__reproducible: _TypeAlias = _typing.Literal["reproducible"]  # noqa: Y015
     _WhichOneofArgType__reproducible: _TypeAlias = _typing.Literal["_reproducible", b"_reproducible"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
@@ -319,7 +325,11 @@ class JobSpec(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__height) -> _WhichOneofReturnType__height | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__negative_prompt) -> _WhichOneofReturnType__negative_prompt | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_count) -> _WhichOneofReturnType__output_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt) -> _WhichOneofReturnType__prompt | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reproducible) -> _WhichOneofReturnType__reproducible | None: ...
     @_typing.overload
@@ -618,6 +628,7 @@ class Job(_message.Message):
     RESTART_ONLY_REASON_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     REFINES_JOB_ID_FIELD_NUMBER: _builtins.int
+    CUT_TEXTS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     tenant: _builtins.str
     state: Global___JobState.ValueType
@@ -666,6 +677,10 @@ class Job(_message.Message):
     def denoise_time(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def decode_time(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def cut_texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextReading]:
+        """What was read of each text that was too long for one of the model's tokenizers; known once the job is encoded."""
+
     def __init__(
         self,
         *,
@@ -692,10 +707,11 @@ class Job(_message.Message):
         restart_only_reason: _builtins.str = ...,
         paused: _builtins.bool = ...,
         refines_job_id: _builtins.str = ...,
+        cut_texts: _abc.Iterable[Global___TextReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "progress", b"progress", "spec", b"spec", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "refines_job_id", b"refines_job_id", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "cut_texts", b"cut_texts", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "refines_job_id", b"refines_job_id", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -732,20 +748,60 @@ class JobEncoded(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CACHED_FIELD_NUMBER: _builtins.int
+    CUT_TEXTS_FIELD_NUMBER: _builtins.int
     cached: _builtins.bool
     """No text encoder ran."""
+    @_builtins.property
+    def cut_texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextReading]:
+        """As in Job.cut_texts."""
+
     def __init__(
         self,
         *,
         cached: _builtins.bool = ...,
+        cut_texts: _abc.Iterable[Global___TextReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "cut_texts", b"cut_texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobEncoded: _TypeAlias = JobEncoded  # noqa: Y015
+
+@_typing.final
+class TextReading(_message.Message):
+    """How much of a text one of the model's tokenizers read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    TOKENIZER_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TOKEN_LIMIT_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """As JobSpec names the text: "prompt", "negative_prompt", "extra.prompt_2", …"""
+    tokenizer: _builtins.str
+    """The model's component: "tokenizer", "tokenizer_2", …"""
+    token_count: _builtins.int
+    """Tokens of the whole text, with those that the tokenizer and the model's template add."""
+    token_limit: _builtins.int
+    """The most that the model takes of them: what is beyond was cut."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        tokenizer: _builtins.str = ...,
+        token_count: _builtins.int = ...,
+        token_limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "token_count", b"token_count", "token_limit", b"token_limit", "tokenizer", b"tokenizer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextReading: _TypeAlias = TextReading  # noqa: Y015
 
 @_typing.final
 class StageStarted(_message.Message):
@@ -1166,6 +1222,7 @@ class Conditioning(_message.Message):
     OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
     block: _builtins.str
     output_index: _builtins.int
     """Set if the block drew noise, which belongs to one output."""
@@ -1173,6 +1230,10 @@ class Conditioning(_message.Message):
     """Hash of everything that shaped it; 64 hexadecimal digits."""
     @_builtins.property
     def data(self) -> _tensor_pb2.DataRef: ...
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextReading]:
+        """What the block's tokenizers read of the job's texts, cut or not."""
+
     def __init__(
         self,
         *,
@@ -1180,10 +1241,11 @@ class Conditioning(_message.Message):
         output_index: _builtins.int | None = ...,
         data: _tensor_pb2.DataRef | None = ...,
         key: _builtins.str = ...,
+        texts: _abc.Iterable[Global___TextReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_index", b"_output_index", "data", b"data", "output_index", b"output_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_index", b"_output_index", "block", b"block", "data", b"data", "key", b"key", "output_index", b"output_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_index", b"_output_index", "block", b"block", "data", b"data", "key", b"key", "output_index", b"output_index", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_index: _TypeAlias = _typing.Literal["output_index"]  # noqa: Y015
     _WhichOneofArgType__output_index: _TypeAlias = _typing.Literal["_output_index", b"_output_index"]  # noqa: Y015

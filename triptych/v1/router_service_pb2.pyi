@@ -409,19 +409,25 @@ class EstimateJobResponse(_message.Message):
 
     ESTIMATE_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    CUT_TEXTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def estimate(self) -> _job_pb2.Estimate: ...
     @_builtins.property
     def verdict(self) -> Global___Verdict: ...
+    @_builtins.property
+    def cut_texts(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.TextReading]:
+        """As Job.cut_texts will be, as far as an encoder can tell without running the model; empty too if none told in time."""
+
     def __init__(
         self,
         *,
         estimate: _job_pb2.Estimate | None = ...,
         verdict: Global___Verdict | None = ...,
+        cut_texts: _abc.Iterable[_job_pb2.TextReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_texts", b"cut_texts", "estimate", b"estimate", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

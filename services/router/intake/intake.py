@@ -31,11 +31,12 @@ from services.router.store.recorders import Recorders
 from services.router.store.records import SCHEMA_VERSION, JobStore
 from services.router.store.restore import Restore
 from services.router.store.room import Room
+from services.router.workers.token_counts import foretold_cuts
 from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import ExchangeError, ExchangeUnavailable
-from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
+from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState, TextReading
 
 log = structlog.get_logger()
 
@@ -116,6 +117,7 @@ class Intake:
             record.job.refines_job_id = refined.job.job_id
             record.refined_latents.extend(refined.latents)
             record.refined_step_count = done
+            record.job.cut_texts.extend(refined.job.cut_texts)
             if encoded:
                 record.conditioning.extend(refined.conditioning)
 
@@ -124,8 +126,11 @@ class Intake:
 
         return await self._once(refined.job.tenant, appraise, request_id, digest, prepare)
 
-    async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict]:
-        """Price and verdict, the tenant's quota included; changes nothing. Raises what is wrong with the spec."""
+    async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict, list[TextReading]]:
+        """Price, verdict (the tenant's quota included) and what of the texts would be cut; changes nothing.
+
+        Raises what is wrong with the spec.
+        """
         if (wrong := too_large(spec, _MAX_SPEC_BYTES)) is not None:
             raise wrong
         priced = await self._appraiser.appraise(spec)
@@ -135,7 +140,7 @@ class Intake:
             self._check_room(priced, who.tenant)
         except TriptychError as no:
             verdict = replace(verdict, admitted=False, reason=no.reason.name, retry_after_s=no.retry_after_s or 0.0)
-        return priced.estimate, verdict
+        return priced.estimate, verdict, await foretold_cuts(self._driver.fleet, priced.spec)
 
     def _release(self, job_id: str) -> None:
         """A client that submits what it had asked for in a stream will watch it by itself."""

@@ -98,13 +98,14 @@ def _fill_in(spec: JobSpec, model: CatalogModel) -> None:
 def _check_text(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> list[Violation]:
     most = model.limits.max_prompt_bytes
     found = []
-    if not spec.prompt.strip():
-        found.append(Violation("spec.prompt", "must not be empty"))
+    declared = {given.name for given in profile.inputs}
+    if "prompt" in declared and not spec.HasField("prompt"):
+        found.append(Violation("spec.prompt", "must be given; it may be empty"))
     for field in ("prompt", "negative_prompt"):
         size = len(getattr(spec, field).encode())
         if size > most:
             found.append(Violation(f"spec.{field}", f"has {size} bytes; the model takes at most {most}"))
-    if spec.negative_prompt and "negative_prompt" not in {given.name for given in profile.inputs}:
+    if spec.negative_prompt and "negative_prompt" not in declared:
         found.append(Violation("spec.negative_prompt", "this model takes none"))
     return found
 

@@ -16,7 +16,7 @@ from services.router.stages import TO_PROTO
 from services.router.workers.fleet import Fleet, KnownWorker
 from triptych.catalog import Catalog, CatalogModel
 from triptych.durations import duration_of
-from triptych.v1.job_pb2 import JobSpec
+from triptych.v1.job_pb2 import JobSpec, TextReading
 from triptych.v1.router_service_pb2 import (
     EstimateError,
     EstimateJobResponse,
@@ -57,9 +57,9 @@ def may_see(job_id: str, jobs: JobTable, who: Principal) -> bool:
     return who.is_admin or (job is not None and who.may_see(job.tenant))
 
 
-def estimate_view(estimate: Estimate, verdict: actions.Verdict) -> EstimateJobResponse:
-    """A price and admission's verdict."""
-    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=verdict_message(verdict))
+def estimate_view(estimate: Estimate, verdict: actions.Verdict, cut: list[TextReading]) -> EstimateJobResponse:
+    """A price, admission's verdict, and the texts that are too long."""
+    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=verdict_message(verdict), cut_texts=cut)
 
 
 def _worker(known: KnownWorker, view: WorkerView | None, jobs: JobTable, who: Principal) -> Worker:

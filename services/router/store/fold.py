@@ -41,6 +41,8 @@ def _queued(job: Job, event: JobEvent) -> None:
 
 def _encoded(job: Job, event: JobEvent) -> None:
     job.conditioning_cached = event.encoded.cached
+    del job.cut_texts[:]
+    job.cut_texts.extend(event.encoded.cut_texts)
     if job.stage == Stage.STAGE_ENCODE:
         job.stage = Stage.STAGE_UNSPECIFIED
 

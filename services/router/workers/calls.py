@@ -29,6 +29,7 @@ from services.router.store.recorders import Recorders
 from services.router.workers.call import Call
 from services.router.workers.failures import Blow, beyond_store, judge
 from services.router.workers.fleet import Fleet
+from services.router.workers.token_counts import cut_texts
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
 from triptych.exchange import Exchange, ExchangeError, ExchangeUnavailable
@@ -186,7 +187,8 @@ class StageCalls:
         del record.conditioning[:]
         record.conditioning.extend(response.conditioning)
         _add(record.job.encode_time, spent_s)
-        call.recorder.write(call.event(encoded=JobEncoded(cached=response.cached)))
+        cut = cut_texts(text for each in response.conditioning for text in each.texts)
+        call.recorder.write(call.event(encoded=JobEncoded(cached=response.cached, cut_texts=cut)))
         if not response.cached:
             self._pricing.observe(call.job.spec, Stage.ENCODE, call.device, spent_s)
         # From the cache it says nothing of the worker's pace.

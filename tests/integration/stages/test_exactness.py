@@ -61,6 +61,29 @@ async def test_a_negative_prompt_and_no_guidance(calls: StageCalls, stock: Stock
         assert difference(file, stock.frames(spec)) == 0
 
 
+@pytest.mark.parametrize("model", ["sdxl", "sd3"])
+async def test_an_empty_negative_prompt_is_not_the_same_as_none(
+    calls: StageCalls, stock: StockPipelines, model: str
+) -> None:
+    files = []
+    for texts in ({}, {"negative_prompt": ""}, {"negative_prompt": "a blue square"}):
+        spec = job(model, **texts)
+        [file] = await calls.files(spec)
+        assert difference(file, stock.frames(spec, **texts)) == 0
+        files.append(file)
+    assert len(set(files)) == 3
+
+
+@pytest.mark.parametrize(("model", "fields"), TEXT, ids=[model for model, _ in TEXT])
+@pytest.mark.parametrize("prompt", ["", " \n", "e\u0301 and \u00e9, \ufb01ne"], ids=["empty", "blank", "unicode"])
+async def test_a_prompt_is_handed_over_as_it_is(
+    calls: StageCalls, stock: StockPipelines, model: str, fields: dict[str, Any], prompt: str
+) -> None:
+    spec = job(model, prompt=prompt, **fields)
+    [file] = await calls.files(spec)
+    assert difference(file, stock.frames(spec, prompt=prompt)) == 0
+
+
 def difference(file: bytes, want: np.ndarray[Any, Any]) -> int:
     """The largest difference of a channel."""
     got = frames_of(file)

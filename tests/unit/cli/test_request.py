@@ -42,6 +42,20 @@ async def test_every_option_reaches_its_field() -> None:
     assert spec.priority_class == job_pb2.PRIORITY_CLASS_BATCH
 
 
+@pytest.mark.parametrize("option", ["--negative-prompt", "--negative"])
+async def test_an_empty_negative_prompt_is_set(option: str) -> None:
+    spec = await spec_of(option, "")
+    assert spec.HasField("negative_prompt")
+    assert spec.negative_prompt == ""
+    assert not (await spec_of()).HasField("negative_prompt")
+
+
+async def test_an_empty_prompt_is_set() -> None:
+    spec = await build_spec(build_parser().parse_args(["generate", "", "--model", "shapes"]), Client("unused:1"))
+    assert spec.HasField("prompt")
+    assert spec.prompt == ""
+
+
 async def test_a_deadline_is_so_long_from_now() -> None:
     for text, seconds in (("500ms", 0.5), ("30s", 30.0), ("2.5m", 150.0), ("1h", 3600.0)):
         before_ns = time.time_ns()

@@ -20,6 +20,7 @@ PROFILE = ModelProfile(
     patch_size=2,
     vae_temporal_factor=4,
     inputs=[
+        DeclaredInput(name="prompt", type_hint="str"),
         DeclaredInput(name="negative_prompt", type_hint="str | None"),
         DeclaredInput(name="image", type_hint="PIL.Image.Image"),
         DeclaredInput(name="mask_image", type_hint="PIL.Image.Image"),
