@@ -34,7 +34,9 @@ def show_controls(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
 def configure_logs(level: str = "info") -> None:
     """Set up structlog for this process. Lines go to standard error; `level` is a name that `logging` knows."""
     pretty = sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+    # The prettier tracebacks show local variables: prompts, and tokens of clients.
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer = console if pretty else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -22,6 +22,8 @@ from triptych.v1.job_pb2 import JobSpec
 from triptych.v1.preview_pb2 import PreviewAnswer, PreviewLatents
 
 log = structlog.get_logger()
+# Kinds of `extra` values that cannot be a second prompt.
+_NO_TEXT = ("number_value", "bool_value")
 
 
 class Previews:
@@ -176,4 +178,6 @@ def _slim(spec: JobSpec) -> JobSpec:
     slim.CopyFrom(spec)
     for name in ("prompt", "negative_prompt", "attachments"):
         slim.ClearField(name)
+    for name in [name for name, value in slim.extra.fields.items() if value.WhichOneof("kind") not in _NO_TEXT]:
+        del slim.extra.fields[name]
     return slim

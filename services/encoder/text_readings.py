@@ -5,7 +5,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -42,7 +42,7 @@ def observe_tokenizers(fork: Any) -> list[Tokenized]:
     for name, tokenizer in tokenizers(fork).items():
         own = copy.copy(fork.components[name])
         observed = own if fork.components[name] is tokenizer else copy.copy(tokenizer)
-        observed.__class__ = _observing(type(tokenizer))
+        observed.__class__ = _observing(cast(Any, type(tokenizer)))
         vars(observed)["observed"] = (name, seen)
         if observed is not own:
             own.tokenizer = observed
@@ -70,10 +70,10 @@ def text_reading(name: str, tokenizer: str, token_count: int, token_limit: int) 
 
 
 @cache
-def _observing(kind: type[PreTrainedTokenizerBase]) -> type[PreTrainedTokenizerBase]:
+def _observing(kind: Any) -> Any:
     """Tokenizers of this kind that note what they may cut. A chat template's result comes by `__call__` too."""
 
-    class Observing(kind):  # type: ignore[valid-type,misc]
+    class Observing(kind):  # type: ignore[misc]
         def __call__(self, text: Any = None, *args: Any, **options: Any) -> Any:
             if options.get("truncation"):
                 name, seen = vars(self)["observed"]

@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from services.encoder.text_readings import text_reading, tokenizers
 from services.stage.hosted_block import HostedBlock, guided, guiders
@@ -9,7 +12,7 @@ from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import guidance
 from triptych.v1.job_pb2 import JobSpec, TextReading
 
-# An input that says how long a text may be: so long for each tokenizer that takes as much.
+# An input that says how long a text may be, to the tokenizers that take as much as its default.
 _LIMIT = "max_sequence_length"
 _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 
@@ -23,13 +26,19 @@ def foretold_readings(model: HostedModel, spec: JobSpec) -> list[TextReading]:
         texts = {name: value for name, value in inputs.items() if name in declared and isinstance(value, str)}
         if not _takes_negatives(hosted, guidance(spec)):
             texts = {name: text for name, text in texts.items() if not name.startswith("negative")}
-        most = inputs.get(_LIMIT, hosted.contract.defaults.get(_LIMIT))
         for component, tokenizer in tokenizers(hosted.pipeline).items():
-            limit = min(tokenizer.model_max_length, most) if isinstance(most, int) else tokenizer.model_max_length
+            limit = _limit(hosted, tokenizer, inputs)
             for name in _read_by(component, texts):
                 count = len(tokenizer(texts[name], verbose=False)["input_ids"])
                 found.append(text_reading(name, component, count, limit))
     return found
+
+
+def _limit(hosted: HostedBlock, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, Any]) -> int:
+    own, usual = int(tokenizer.model_max_length), hosted.contract.defaults.get(_LIMIT)
+    if not isinstance(usual, int) or own < usual:
+        return own
+    return min(own, int(inputs.get(_LIMIT, usual)))
 
 
 def _takes_negatives(hosted: HostedBlock, scale: float | None) -> bool:

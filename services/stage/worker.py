@@ -23,6 +23,7 @@ from services.stage.device_memory import allocated_on
 from services.stage.device_speed import device_tflops
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import DeviceHangs, Heartbeat
+from services.stage.library_logs import silence_libraries
 from services.stage.numerics import choose_device
 from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
@@ -167,6 +168,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
 def _load(host: WorkerHost, service: StageService) -> None:
     host.device_tflops = device_tflops(host.device)
     service.load()
+    silence_libraries()
 
 
 def _guard(config: WorkerConfig) -> Guard:

@@ -8,7 +8,7 @@ from google.protobuf.struct_pb2 import Value
 
 from services.router.intake.attachments import ATTACHMENT_INPUTS
 from triptych.errors import Violation
-from triptych.v1.job_pb2 import JobSpec
+from triptych.v1.job_pb2 import AttachmentRole, JobSpec
 from triptych.v1.worker_pb2 import ModelProfile
 
 MAX_EXTRA_BYTES = 16 * 1024
@@ -45,6 +45,7 @@ _AROUND = frozenset({"torch", "numpy", "PIL", "list", "List", "tuple", "Tuple"})
 # Tokens of text, whatever the model: the work grows with their square, and no price knows of them.
 _TEXT_LENGTH = "max_sequence_length"
 MAX_TEXT_LENGTH = 1024
+_STRENGTH = "strength"
 _SCALARS = {"float": "number_value", "int": "number_value", "bool": "bool_value", "str": "string_value"}
 _HINT_NOISE = frozenset({"None", "NoneType", "Optional", "Union", "class", "typing"})
 _KIND_NAMES = {"number_value": "a number", "bool_value": "true or false", "string_value": "text"}
@@ -58,7 +59,7 @@ def check_extra(spec: JobSpec, profile: ModelProfile) -> list[Violation]:
     hints = {given.name: given.type_hint for given in profile.inputs}
     found = []
     for key, value in spec.extra.fields.items():
-        why = _refusal(key, value, hints)
+        why = _refusal(key, value, hints) or _no_step(key, value, spec)
         if why:
             found.append(Violation(f"spec.extra.{key[:64]}", why))
     return found[:_MAX_NAMED]
@@ -76,6 +77,14 @@ def _refusal(key: str, value: Value, hints: dict[str, str]) -> str:
     if key == _TEXT_LENGTH and not value.HasField("null_value") and not _is_length(value.number_value):
         return f"must be a whole number from 1 to {MAX_TEXT_LENGTH}"
     return _wrong_kind(value, hints[key])
+
+
+def _no_step(key: str, value: Value, spec: JobSpec) -> str:
+    """From an image the last `strength` part of the steps is run."""
+    if key != _STRENGTH or not value.HasField("number_value") or value.number_value > 0:
+        return ""
+    from_image = any(each.role == AttachmentRole.ATTACHMENT_ROLE_IMAGE for each in spec.attachments)
+    return "must be above 0: no step would be left to run" if from_image else ""
 
 
 def _is_length(number: float) -> bool:

@@ -17,7 +17,9 @@ from triptych.v1.job_pb2 import JOB_STATE_CANCELLED, JOB_STATE_QUEUED, JOB_STATE
 
 
 async def test_everything_that_is_wrong_is_named_at_once(bench: Bench) -> None:
-    error = await bench.refusal(spec(width=97, prompt="", guidance="NaN", extra={"prompt": "x"}))
+    unprompted = spec(width=97, guidance="NaN", extra={"prompt": "x"})
+    unprompted.ClearField("prompt")
+    error = await bench.refusal(unprompted)
     assert error.reason is Reason.INVALID_FIELD
     assert {violation.field for violation in error.violations} == {
         "spec.width",

@@ -49,6 +49,7 @@ def decoder(exchange: Exchange) -> Decoder:
 
 def previews(decoder: Decoder, time_limit_s: float = 10.0, spacing_s: float = 0.0, **policy: Any) -> Previews:
     spec = JobSpec(model="shapes", prompt="a secret", width=96, preview=PreviewPolicy(**policy or {"every_steps": 2}))
+    spec.extra.update({"prompt_2": "a secret", "texts": ["a secret"], "strength": 0.5})
     model: Any = SimpleNamespace(checkpoint=SimpleNamespace(fingerprint=decoder.fingerprint))
     return Previews(decoder.exchange, model, DenoiseRequest(spec=spec), time_limit_s, spacing_s)
 
@@ -69,7 +70,8 @@ async def test_every_second_step_with_what_a_decoder_needs_and_no_more(decoder: 
     request = await decoder.answer()
     await settled(taker)
     assert (request.output_index, request.step, request.step_count, request.spec.width) == (1, 2, 9, 96)
-    assert request.spec.prompt == ""
+    assert b"a secret" not in request.spec.SerializeToString()
+    assert dict(request.spec.extra) == {"strength": 0.5}
     latents, _ = from_bundle(unpack(request.bundle), torch.device("cpu"))["latents"]
     assert torch.equal(latents, CLEAN.half() + 1)
     assert (made.made_count, made.dropped_count) == (1, 0)

@@ -76,8 +76,6 @@ def test_the_callers_spec_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"prompt": ""}, "spec.prompt"),
-        ({"prompt": " \n"}, "spec.prompt"),
         ({"prompt": "é" * 51}, "spec.prompt"),
         ({"negative_prompt": "x" * 101}, "spec.negative_prompt"),
         ({"step_count": 0}, "spec.step_count"),
@@ -138,6 +136,9 @@ def test_videos(fields: dict[str, Any], named: str) -> None:
         {"step_count": 50},
         {"output_count": 4},
         {"prompt": "x" * 100, "negative_prompt": "y" * 100},
+        {"prompt": ""},
+        {"prompt": " \n"},
+        {"prompt": "", "negative_prompt": ""},
         {"output_format": "MEDIA_FORMAT_WEBP"},
         {"extra": {"strength": 0.5, "clip_skip": 2, "use_resolution_binning": True, "mode": "a", "windows": [1, 2]}},
         {"extra": {"clip_skip": None}},
@@ -148,10 +149,24 @@ def test_what_is_allowed(fields: dict[str, Any]) -> None:
 
 
 def test_all_that_is_wrong_is_named_together() -> None:
-    assert wrong(make(prompt="", width=1, step_count=0)) == {"spec.prompt", "spec.width", "spec.step_count"}
+    assert wrong(JobSpec(width=1, step_count=0)) == {"spec.prompt", "spec.width", "spec.step_count"}
     with pytest.raises(TriptychError) as caught:
-        complete_spec(make(prompt=""), IMAGE, PROFILE)
+        complete_spec(JobSpec(), IMAGE, PROFILE)
     assert caught.value.reason is Reason.INVALID_FIELD
+
+
+def test_a_prompt_may_be_empty_but_must_be_given_to_a_model_that_takes_one() -> None:
+    assert wrong(JobSpec(model="model")) == {"spec.prompt"}
+    assert complete_spec(make(prompt=""), IMAGE, PROFILE).HasField("prompt")
+    complete_spec(JobSpec(model="model"), IMAGE, type(PROFILE)(vae_scale_factor=8))
+
+
+def test_zero_and_empty_are_not_the_default() -> None:
+    """The catalog's defaults are for what is not set."""
+    full = complete_spec(make(guidance=0, seed=0, reproducible=False, negative_prompt=""), IMAGE, PROFILE)
+    assert (full.guidance, full.seed, full.reproducible) == (0.0, 0, False)
+    assert full.HasField("negative_prompt")
+    assert not complete_spec(make(), IMAGE, PROFILE).HasField("negative_prompt")
 
 
 def test_a_model_without_negative_prompts() -> None:
@@ -159,6 +174,8 @@ def test_a_model_without_negative_prompts() -> None:
     with pytest.raises(TriptychError) as caught:
         complete_spec(make(negative_prompt="blur"), IMAGE, profile)
     assert caught.value.violations[0].field == "spec.negative_prompt"
+    # An empty one asks for nothing.
+    complete_spec(make(negative_prompt=""), IMAGE, profile)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +204,14 @@ def test_extra(extra: dict[str, Any], named: str) -> None:
 )
 def test_extra_that_can_be_used(extra: dict[str, Any]) -> None:
     assert wrong(make(extra=extra)) == set()
+
+
+@pytest.mark.parametrize("strength", [0, -0.5])
+def test_a_strength_that_leaves_no_step_is_refused_where_there_is_an_image(strength: float) -> None:
+    assert wrong(make(extra={"strength": strength})) == set()
+    spec = with_picture()
+    spec.extra["strength"] = strength
+    assert wrong(spec) == {"spec.extra.strength"}
 
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])

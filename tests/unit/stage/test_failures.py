@@ -45,3 +45,17 @@ def test_what_happens_once_inputs_were_taken_is_not_the_clients_fault(error: Exc
     assert str(error) in failure.message
     assert stage_failure(MemoryError(), "denoising", spec, underway=True).reason is Reason.OUT_OF_MEMORY
     assert stage_failure(RuntimeError("NaN"), "denoising", spec, underway=True).reason is Reason.STAGE_FAILED
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, MemoryError])
+def test_what_an_error_quotes_of_a_jobs_texts_is_left_out(error: type[Exception]) -> None:
+    """Routers log what it says."""
+    spec = JobSpec(prompt="a\nsecret garden", negative_prompt="hidden", extra={"prompt_2": ["inner secret"]})
+    said = f"`negative_prompt`: {[spec.negative_prompt]!r} has another size than {[spec.prompt]!r} or inner secret"
+    message = stage_failure(error(said), "encoding", spec).message
+    assert "`negative_prompt`: ['…'] has another size than ['…'] or …" in message
+
+
+def test_a_short_text_is_left_out_as_a_word_alone() -> None:
+    failure = stage_failure(ValueError("a height must be a multiple"), "encoding", JobSpec(prompt="a"))
+    assert "… height must be … multiple" in failure.message
