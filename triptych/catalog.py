@@ -14,7 +14,7 @@ _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class Defaults:
-    """What an empty field of a job stands for. `frame_count` and `fps` matter to videos only."""
+    """What a field of a job that is not set stands for. `frame_count` and `fps` matter to videos only."""
 
     step_count: int = 30
     guidance: float = 5.0

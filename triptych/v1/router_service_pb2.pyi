@@ -590,7 +590,7 @@ class Model(_message.Message):
 
     @_builtins.property
     def defaults(self) -> _job_pb2.JobSpec:
-        """What an empty field of a job stands for."""
+        """What a field of a job that is not set stands for."""
 
     @_builtins.property
     def limits(self) -> Global___Limits: ...

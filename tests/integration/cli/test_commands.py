@@ -52,6 +52,40 @@ def test_generate_saves_a_picture(run: Run, tmp_path: Path) -> None:
         assert (picture.format, picture.size) == ("PNG", (96, 96))
 
 
+def test_a_text_that_is_cut_is_warned_of_and_only_counted_in_the_logs(suite: RunningSuite, tmp_path: Path) -> None:
+    """The embedded model takes 32 tokens."""
+    prompt = " ".join(["zebra"] * 40)
+    said = "warning: prompt is too long: tokenizer reads 32 of its "
+    for arguments in (
+        ("generate", prompt, *QUICK, "-o", str(tmp_path / "cut.png")),
+        ("submit", prompt, *QUICK),
+        ("estimate", prompt),
+    ):
+        ended = command.run(*arguments, state_dir=suite.state_dir)
+        assert ended.returncode == 0
+        assert said in ended.stderr
+        assert "warning" not in ended.stdout
+        if arguments[0] == "submit":
+            watched = command.run("watch", ended.stdout.strip(), state_dir=suite.state_dir)
+            assert said in watched.stderr
+    ended = command.run("generate", PROMPT, *QUICK, "-o", str(tmp_path / "whole.png"), state_dir=suite.state_dir)
+    assert "warning" not in ended.stderr
+    logs = "".join(path.read_text() for path in (suite.state_dir / "logs").iterdir())
+    assert "text_cut" in logs
+    assert "zebra" not in logs
+    assert PROMPT not in logs
+
+
+def test_an_empty_prompt_and_an_empty_negative_prompt(run: Run) -> None:
+    jobs = []
+    for texts in (("",), ("", "--negative-prompt", "")):
+        code, out = run("generate", *texts, *QUICK, "--json")
+        assert code == 0
+        jobs.append(json.loads(out)["job"]["spec"])
+    assert [spec["prompt"] for spec in jobs] == ["", ""]
+    assert ["negative_prompt" in spec for spec in jobs] == [False, True]
+
+
 def test_amend_a_running_job_then_a_finished_one(run: Run) -> None:
     code, out = run("submit", PROMPT, "--steps", "100", "--seed", "5", "--count", "4")
     assert code == 0

@@ -25,21 +25,26 @@ from triptych.v1.denoiser_service_pb2 import (
     DenoiseStarted,
 )
 from triptych.v1.denoiser_service_pb2_grpc import DenoiserServiceServicer, add_DenoiserServiceServicer_to_server
-from triptych.v1.encoder_service_pb2 import EncodeRequest, EncodeResponse
+from triptych.v1.encoder_service_pb2 import CountTokensRequest, CountTokensResponse, EncodeRequest, EncodeResponse
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceServicer, add_EncoderServiceServicer_to_server
 from triptych.v1.job_pb2 import (
     STAGE_DECODE,
     STAGE_DENOISE,
     STAGE_ENCODE,
     Conditioning,
+    JobSpec,
     Latents,
     Output,
     Progress,
+    TextReading,
 )
 
 
 class EncoderPeer(Peer, EncoderServiceServicer):
-    """Conditioning is the prompt's own bytes, `padding` more of them; prompts seen before are "cached"."""
+    """Conditioning is the prompt's own bytes, `padding` more of them; prompts seen before are "cached".
+
+    A word is a token, and there are two tokenizers: one takes eight, the other sixteen.
+    """
 
     stage = STAGE_ENCODE
     service = "EncoderService"
@@ -63,10 +68,24 @@ class EncoderPeer(Peer, EncoderServiceServicer):
         data = await self._exchange.put("conditioning", {"prompt_embeds": Entry(_tensor(made))})
         cached, _ = prompt in self.seen, self.seen.add(prompt)
         return EncodeResponse(
-            conditioning=[Conditioning(block="text_encoder", data=data, key="0" * 64)],
+            conditioning=[Conditioning(block="text_encoder", data=data, key="0" * 64, texts=_read(request.spec))],
             cached=cached,
             device_time=self.device_time(),
         )
+
+
+    async def CountTokens(self, request: CountTokensRequest, context: Context) -> CountTokensResponse:
+        assert not request.spec.attachments
+        await self.gate.pass_through()
+        return CountTokensResponse(texts=_read(request.spec))
+
+
+def _read(spec: JobSpec) -> list[TextReading]:
+    return [
+        TextReading(field=field, tokenizer=name, token_count=len(text.split()), token_limit=limit)
+        for field, text in (("prompt", spec.prompt), ("negative_prompt", spec.negative_prompt))
+        for name, limit in (("tokenizer", 8), ("tokenizer_2", 16))
+    ]
 
 
 class DenoiserPeer(Peer, DenoiserServiceServicer):

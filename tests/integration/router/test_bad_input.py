@@ -70,7 +70,8 @@ def nested(levels: int) -> JobSpec:
 
 SPECS: list[tuple[str, JobSpec]] = [
     *(("spec.model", spec(model=name)) for name in ("", "nothing", "../../etc/passwd", "é" * 5000)),
-    *(("spec.prompt", spec(prompt=text)) for text in ("", " \n", "x" * 1025, "x" * 1_000_000)),
+    ("spec.prompt", JobSpec(model="shapes")),
+    *(("spec.prompt", spec(prompt=text)) for text in ("x" * 1025, "x" * 1_000_000)),
     ("spec.negative_prompt", spec(negative_prompt="x" * 1025)),
     *(("spec.seed", spec(seed=seed)) for seed in (2**63 - 4, 2**64 - 1)),
     *(("spec.step_count", spec(step_count=count)) for count in (0, 101, MOST)),

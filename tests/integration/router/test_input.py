@@ -30,6 +30,23 @@ async def test_everything_that_is_wrong_is_named_at_once(bench: Bench) -> None:
     assert not bench.encoder.calls
 
 
+async def test_what_is_empty_is_not_what_is_unset(bench: Bench) -> None:
+    """To the encoder, in the record that the next router reads, and for a repeated request."""
+    empty = await bench.submit(spec(prompt="", negative_prompt=""), "empty")
+    unset = await bench.submit(spec(), "unset")
+    for job, is_set in ((empty, True), (unset, False)):
+        await bench.until(job.job_id, "succeeded")
+        [call] = bench.encoder.calls_of(job.job_id)
+        assert call.spec.HasField("prompt")
+        assert call.spec.HasField("negative_prompt") == is_set
+    await bench.stop_router()
+    await bench.start_router()
+    assert (await bench.job(empty.job_id)).spec.HasField("negative_prompt")
+    assert not (await bench.job(unset.job_id)).spec.HasField("negative_prompt")
+    assert (await bench.refusal(spec(negative_prompt=""), "unset")).reason is Reason.REQUEST_ID_REUSED
+    assert (await bench.submit(spec(prompt="", negative_prompt=""), "empty")).job_id == empty.job_id
+
+
 async def test_models_are_known_by_name(bench: Bench) -> None:
     assert (await bench.refusal(spec(model="nothing"))).reason is Reason.MODEL_UNKNOWN
     assert (await bench.refusal(spec(model=""))).violations[0].field == "spec.model"

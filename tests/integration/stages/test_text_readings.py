@@ -1,4 +1,4 @@
-"""A text that is too long for a tokenizer is cut, and the encoder says so: what it has counted, and what it foretells."""
+"""A text that is too long for a tokenizer is cut, and the encoder says so: what it counted, and what it foretells."""
 
 import asyncio
 from typing import Any

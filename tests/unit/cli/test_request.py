@@ -50,6 +50,12 @@ async def test_an_empty_negative_prompt_is_set(option: str) -> None:
     assert not (await spec_of()).HasField("negative_prompt")
 
 
+async def test_no_guidance_is_not_the_default_guidance() -> None:
+    spec = await spec_of("--guidance", "0")
+    assert spec.HasField("guidance")
+    assert spec.guidance == 0
+
+
 async def test_an_empty_prompt_is_set() -> None:
     spec = await build_spec(build_parser().parse_args(["generate", "", "--model", "shapes"]), Client("unused:1"))
     assert spec.HasField("prompt")

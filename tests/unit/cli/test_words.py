@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from triptych.cli.files import check_folder, output_path
 from triptych.cli.progress import LineProgress
-from triptych.cli.story import Gauge, sentence
+from triptych.cli.story import Gauge, cut_words, sentence
 from triptych.cli.terminal import Terminal, record, seconds
 from triptych.client import Media
 from triptych.v1 import job_pb2
@@ -156,3 +156,17 @@ def test_what_others_wrote_does_not_steer_a_terminal(capsys: pytest.CaptureFixtu
     assert json.loads(told.out.splitlines()[4]) == {"prompt": STEERING}
     assert told.err.splitlines()[0] == SHOWN
     assert not set(STEERING) & {each for each in told.out + told.err if not each.isprintable()}
+
+
+def test_a_text_that_was_cut() -> None:
+    read = [
+        job_pb2.TextReading(field="prompt", tokenizer="tokenizer", token_count=90, token_limit=77),
+        job_pb2.TextReading(field="prompt", tokenizer="tokenizer_2", token_count=91, token_limit=512),
+        job_pb2.TextReading(field="negative_prompt", tokenizer="tokenizer", token_count=78, token_limit=77),
+        job_pb2.TextReading(field="negative_prompt", tokenizer="tokenizer_2", token_count=600, token_limit=512),
+    ]
+    assert cut_words(read) == [
+        "warning: prompt is too long: tokenizer reads 77 of its 90 tokens, tokenizer_2 all",
+        "warning: negative_prompt is too long: tokenizer reads 77 of its 78 tokens",
+        "warning: negative_prompt is too long: tokenizer_2 reads 512 of its 600 tokens",
+    ]
