@@ -73,7 +73,6 @@ class EncoderPeer(Peer, EncoderServiceServicer):
             device_time=self.device_time(),
         )
 
-
     async def CountTokens(self, request: CountTokensRequest, context: Context) -> CountTokensResponse:
         assert not request.spec.attachments
         await self.gate.pass_through()

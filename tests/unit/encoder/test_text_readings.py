@@ -1,6 +1,13 @@
 """Which of a job's texts it was that a tokenizer was given."""
 
-from services.encoder.text_readings import Tokenized, text_readings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from services.encoder.text_readings import Tokenized, observe_tokenizers, text_readings
+from tests.tiny_tokenizers import t5_tokenizer
 
 Counted = list[tuple[str, int]]
 
@@ -42,3 +49,49 @@ def test_a_text_that_nobody_would_know_again_is_taken_for_the_nearest_in_length_
 
 def test_what_was_read_twice_is_told_once() -> None:
     assert fields([("cat", 99), ("cat", 99)], {"prompt": "cat"}) == [[("prompt", 99)]]
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    """Each letter is a token; a space before the text, and its end, are two more."""
+    made = t5_tokenizer()
+    made.chat_template = "<{{ messages[0]['content'] }}>"
+    return made
+
+
+def observed(component: Any) -> tuple[Any, list[Tokenized]]:
+    """As a job has it, and what is noted."""
+    fork = SimpleNamespace(components={"tokenizer": component})
+    return fork, observe_tokenizers(fork)
+
+
+def test_a_tokenizer_gives_what_it_would_give_unobserved(tokenizer: PreTrainedTokenizerBase) -> None:
+    fork, seen = observed(tokenizer)
+    options: dict[str, Any] = {"truncation": True, "max_length": 6, "padding": "max_length", "return_tensors": "pt"}
+    texts = ["abcdefghij", "ab", ""]
+    assert fork.tokenizer(texts, **options)["input_ids"].equal(tokenizer(texts, **options)["input_ids"])
+    assert seen == [Tokenized("tokenizer", text, count, 6) for text, count in (("abcdefghij", 12), ("ab", 4), ("", 1))]
+    assert type(tokenizer) is type(t5_tokenizer())
+
+
+def test_what_is_not_to_be_cut_is_not_noted(tokenizer: PreTrainedTokenizerBase) -> None:
+    fork, seen = observed(tokenizer)
+    fork.tokenizer("abcdefghij", padding="longest")
+    fork.tokenizer.batch_decode([[4, 5]])
+    assert seen == []
+
+
+def test_a_chat_template_is_a_part_of_the_text(tokenizer: PreTrainedTokenizerBase) -> None:
+    fork, seen = observed(tokenizer)
+    chat = [{"role": "user", "content": "abcdefghij"}]
+    fork.tokenizer.apply_chat_template(chat, tokenize=True, truncation=True, max_length=8)
+    [noted] = seen
+    assert (noted.text, noted.token_limit, noted.is_cut) == ("<abcdefghij>", 8, True)
+
+
+def test_the_tokenizer_of_a_processor(tokenizer: PreTrainedTokenizerBase) -> None:
+    processor = SimpleNamespace(tokenizer=tokenizer)
+    fork, seen = observed(processor)
+    fork.tokenizer.tokenizer("abcdefghij", truncation=True, max_length=6)
+    assert [(noted.token_count, noted.token_limit) for noted in seen] == [(12, 6)]
+    assert processor.tokenizer is tokenizer
