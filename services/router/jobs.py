@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from itertools import islice
 from time import monotonic
+from typing import Any
 
 from google.rpc.status_pb2 import Status
 
+from services.router.changes import Changes
 from services.router.core.actions import Verdict
 from services.router.core.job import JobRequest, StageSeconds
 from services.router.store.event_log import StoredEvent
@@ -44,7 +46,7 @@ class LiveJob:
         self.amending = asyncio.Lock()
         # The newest that is not out of date, while somebody watches. No part of the log.
         self.preview: Preview | None = None
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     @property
     def job_id(self) -> str:
@@ -95,12 +97,11 @@ class LiveJob:
 
     def wake(self) -> None:
         """Let everyone who waits look again."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changes.tell()
 
-    async def change(self) -> None:
-        """Wait for the next `wake`."""
-        await self._changed.wait()
+    def change(self) -> Coroutine[Any, Any, bool]:
+        """Return what waits for the first `wake` after this call."""
+        return self._changes.next()
 
     def snapshot(self) -> Job:
         """The job as it is now, for whoever keeps it."""

@@ -145,12 +145,12 @@ class Router:
         """SERVING while NATS can be reached and somebody leads, until asked to end."""
         serving: bool | None = None
         while True:
+            self._look.clear()  # before the look: what changes meanwhile is looked at again
             led = bool(self._leading.desk or leadership.other)
             usable = led and exchange.connected and not self._ending.is_set()
             if usable is not serving:
                 serving = usable
                 await server.set_serving(serving)
-            self._look.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look.wait(), _HEALTH_PAUSE_S)
 

@@ -33,7 +33,7 @@ class Call:
 class Calls:
     """At most `limit` calls at once. The newest term of a router stops what older terms started.
 
-    `doubted` is set when a call was refused as of an older term, until `correct` tells which terms there were.
+    `doubted` is set when a call was refused as of an older term: `correct` is to tell which terms there were.
     """
 
     def __init__(self, limit: int) -> None:
@@ -119,7 +119,6 @@ class Calls:
 
     def correct(self, newest_epoch: int) -> None:
         """No router has had a later term than this: forget one that claimed to."""
-        self.doubted.clear()
         if self._epoch > newest_epoch:
             log.warning("term_forgotten", epoch=self._epoch, newest_epoch=newest_epoch)
             self._epoch = 0

@@ -23,9 +23,11 @@ async def keep_term(host: "WorkerHost") -> None:
     """
     while True:
         await host.calls.doubted.wait()
+        host.calls.doubted.clear()  # before the look: what is doubted meanwhile is looked at again
         try:
             info = await host.exchange.jetstream.stream_info(LEADER_STREAM)
             host.calls.correct(info.state.last_seq)
         except (nats.errors.Error, TimeoutError) as error:
+            host.calls.doubted.set()
             log.warning("term_unconfirmed", error=repr(error))
         await asyncio.sleep(_PAUSE_S)

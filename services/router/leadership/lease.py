@@ -8,12 +8,15 @@ leader still does is refused by what it does it to, for its epoch is lower.
 import asyncio
 import secrets
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import nats.js.errors
 import structlog
 from nats.js.kv import KeyValue
 
+from services.router.changes import Changes
 from services.router.store import compare_and_set
 from triptych.exchange import Exchange, ExchangeError
 
@@ -64,7 +67,7 @@ class Leadership:
         self._renewing = asyncio.Lock()
         # Not by cancelling alone: what waits for an answer may miss that, if the answer comes at that moment.
         self._resigned = False
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._opened: KeyValue | None = None
 
     @property
@@ -148,9 +151,9 @@ class Leadership:
             else:
                 log.info("leadership_resigned", epoch=self.epoch)
 
-    async def change(self) -> None:
-        """Wait until another router leads, this one, or none."""
-        await self._changed.wait()
+    def change(self) -> Coroutine[Any, Any, bool]:
+        """Return what waits until, after this call, another router leads, this one, or none."""
+        return self._changes.next()
 
     def _is_free(self, seat: Seat, known: Seat | None) -> bool:
         if seat.given_up:
@@ -206,8 +209,7 @@ class Leadership:
     def _set_leader(self, address: str) -> None:
         if address != self.leader:
             self.leader = address
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+            self._changes.tell()
 
 
 async def _seat(bucket: KeyValue) -> Seat:
