@@ -8,7 +8,7 @@ from typing import Literal
 from triptych.config import ConfigError, load_toml
 from triptych.limits import MAX_OUTPUTS, MAX_SIDE, MAX_STEPS
 
-DTypeName = Literal["float32", "float16", "bfloat16"]
+DtypeName = Literal["float32", "float16", "bfloat16"]
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
@@ -75,9 +75,9 @@ class CatalogModel:
     checkpoint: str
     description: str = ""
     media_kind: Literal["image", "video"] = "image"
-    dtype: DTypeName = "bfloat16"
-    encoder_dtype: DTypeName | None = None
-    decoder_dtype: DTypeName | None = None
+    dtype: DtypeName = "bfloat16"
+    encoder_dtype: DtypeName | None = None
+    decoder_dtype: DtypeName | None = None
     # Makes previews: an `AutoencoderTiny` that reads the model's latents. None: a linear map is fitted.
     tiny_decoder: str | None = None
     # Inputs that the model's blocks declare and that do not work with it: jobs that have them are refused.

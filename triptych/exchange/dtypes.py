@@ -8,7 +8,7 @@ MAX_RANK = 16
 INT64_MAX = 2**63 - 1
 
 # torch's name → wire value, bytes per element.
-DTYPES: dict[str, tuple[pb.DType.ValueType, int]] = {
+DTYPES: dict[str, tuple[pb.Dtype.ValueType, int]] = {
     "float64": (pb.DTYPE_FLOAT64, 8),
     "float32": (pb.DTYPE_FLOAT32, 4),
     "float16": (pb.DTYPE_FLOAT16, 2),

@@ -5,10 +5,10 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES, METADATA_BYTES
 from triptych.rpc.guard import Guard, everyone
+from triptych.rpc.reflection import add_reflection
 from triptych.rpc.translation import ErrorTranslation
 from triptych.tls import ServerCertificates, TlsFiles
 
@@ -66,7 +66,7 @@ class RpcServer:
         for add in register:
             add(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection([*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        add_reflection([*self._services, health.SERVICE_NAME], server)
         self.address = self._bind(server)
         await self.set_serving(False)
         await server.start()

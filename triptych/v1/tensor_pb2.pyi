@@ -19,43 +19,43 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _DType:
+class _Dtype:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _DTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DType.ValueType], _builtins.type):
+class _DtypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Dtype.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    DTYPE_UNSPECIFIED: _DType.ValueType  # 0
-    DTYPE_FLOAT64: _DType.ValueType  # 1
-    DTYPE_FLOAT32: _DType.ValueType  # 2
-    DTYPE_FLOAT16: _DType.ValueType  # 3
-    DTYPE_BFLOAT16: _DType.ValueType  # 4
-    DTYPE_FLOAT8_E4M3FN: _DType.ValueType  # 5
-    DTYPE_FLOAT8_E5M2: _DType.ValueType  # 6
-    DTYPE_INT64: _DType.ValueType  # 7
-    DTYPE_INT32: _DType.ValueType  # 8
-    DTYPE_INT16: _DType.ValueType  # 9
-    DTYPE_INT8: _DType.ValueType  # 10
-    DTYPE_UINT8: _DType.ValueType  # 11
-    DTYPE_BOOL: _DType.ValueType  # 12
+    DTYPE_UNSPECIFIED: _Dtype.ValueType  # 0
+    DTYPE_FLOAT64: _Dtype.ValueType  # 1
+    DTYPE_FLOAT32: _Dtype.ValueType  # 2
+    DTYPE_FLOAT16: _Dtype.ValueType  # 3
+    DTYPE_BFLOAT16: _Dtype.ValueType  # 4
+    DTYPE_FLOAT8_E4M3FN: _Dtype.ValueType  # 5
+    DTYPE_FLOAT8_E5M2: _Dtype.ValueType  # 6
+    DTYPE_INT64: _Dtype.ValueType  # 7
+    DTYPE_INT32: _Dtype.ValueType  # 8
+    DTYPE_INT16: _Dtype.ValueType  # 9
+    DTYPE_INT8: _Dtype.ValueType  # 10
+    DTYPE_UINT8: _Dtype.ValueType  # 11
+    DTYPE_BOOL: _Dtype.ValueType  # 12
 
-class DType(_DType, metaclass=_DTypeEnumTypeWrapper):
+class Dtype(_Dtype, metaclass=_DtypeEnumTypeWrapper):
     """Element types. Raw little-endian bytes."""
 
-DTYPE_UNSPECIFIED: DType.ValueType  # 0
-DTYPE_FLOAT64: DType.ValueType  # 1
-DTYPE_FLOAT32: DType.ValueType  # 2
-DTYPE_FLOAT16: DType.ValueType  # 3
-DTYPE_BFLOAT16: DType.ValueType  # 4
-DTYPE_FLOAT8_E4M3FN: DType.ValueType  # 5
-DTYPE_FLOAT8_E5M2: DType.ValueType  # 6
-DTYPE_INT64: DType.ValueType  # 7
-DTYPE_INT32: DType.ValueType  # 8
-DTYPE_INT16: DType.ValueType  # 9
-DTYPE_INT8: DType.ValueType  # 10
-DTYPE_UINT8: DType.ValueType  # 11
-DTYPE_BOOL: DType.ValueType  # 12
-Global___DType: _TypeAlias = DType  # noqa: Y015
+DTYPE_UNSPECIFIED: Dtype.ValueType  # 0
+DTYPE_FLOAT64: Dtype.ValueType  # 1
+DTYPE_FLOAT32: Dtype.ValueType  # 2
+DTYPE_FLOAT16: Dtype.ValueType  # 3
+DTYPE_BFLOAT16: Dtype.ValueType  # 4
+DTYPE_FLOAT8_E4M3FN: Dtype.ValueType  # 5
+DTYPE_FLOAT8_E5M2: Dtype.ValueType  # 6
+DTYPE_INT64: Dtype.ValueType  # 7
+DTYPE_INT32: Dtype.ValueType  # 8
+DTYPE_INT16: Dtype.ValueType  # 9
+DTYPE_INT8: Dtype.ValueType  # 10
+DTYPE_UINT8: Dtype.ValueType  # 11
+DTYPE_BOOL: Dtype.ValueType  # 12
+Global___Dtype: _TypeAlias = Dtype  # noqa: Y015
 
 @_typing.final
 class DataRef(_message.Message):
@@ -104,7 +104,7 @@ class TensorSpan(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     BYTE_SIZE_FIELD_NUMBER: _builtins.int
     STRIDES_FIELD_NUMBER: _builtins.int
-    dtype: Global___DType.ValueType
+    dtype: Global___Dtype.ValueType
     offset: _builtins.int
     """Byte offset into the payload, a multiple of 64."""
     byte_size: _builtins.int
@@ -119,7 +119,7 @@ class TensorSpan(_message.Message):
     def __init__(
         self,
         *,
-        dtype: Global___DType.ValueType = ...,
+        dtype: Global___Dtype.ValueType = ...,
         shape: _abc.Iterable[_builtins.int] | None = ...,
         offset: _builtins.int = ...,
         byte_size: _builtins.int = ...,
