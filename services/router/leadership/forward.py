@@ -145,7 +145,7 @@ class Forward:
         finally:
             changing.cancel()
 
-    async def _first(self, answering: "asyncio.Future[Any]", changing: "asyncio.Future[None]") -> Any:
+    async def _first(self, answering: "asyncio.Future[Any]", changing: "asyncio.Future[bool]") -> Any:
         """The answer; raises `_Left` if there is none although another router leads by now."""
         try:
             await asyncio.wait([answering, changing], return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +157,7 @@ class Forward:
         finally:
             answering.cancel()
 
-    def _changing(self) -> "asyncio.Future[None]":
+    def _changing(self) -> "asyncio.Future[bool]":
         return asyncio.ensure_future(self._leadership.change())
 
 
