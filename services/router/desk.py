@@ -74,7 +74,7 @@ class Desk:
         self._restore = Restore(exchange, events, records, jobs, recorders, driver, self.attendance, retention)
         self.intake = Intake(
             config,
-            Appraiser(catalog, self.pricing, driver.fleet),
+            Appraiser(catalog, self.pricing, driver.fleet, driver.clock),
             driver,
             jobs,
             recorders,

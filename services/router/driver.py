@@ -51,7 +51,7 @@ _ENDS_AS_IT_IS = frozenset({Reason.OUT_OF_MEMORY})
 class Driver:
     """The scheduler's only caller. `handle` takes one event in and performs the actions, without awaiting anything.
 
-    `draining`: nothing new is started.
+    `draining`: nothing new is started. `clock` is the scheduler's.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Driver:
         exchange: Exchange,
     ) -> None:
         self.draining = False
-        self._clock = Clock()
+        self.clock = Clock()
         self.scheduler = Scheduler(config.scheduler)
         self.fleet = Fleet(
             config.worker_timeout_s,
@@ -92,7 +92,7 @@ class Driver:
         try:
             while self._events:
                 next_event = self._events.popleft()
-                for action in self.scheduler.handle(next_event, self._clock.now_s()):
+                for action in self.scheduler.handle(next_event, self.clock.now_s()):
                     self._perform(action)
                 if isinstance(next_event, TaskSaved):
                     self._acquit(next_event.task.job_id)
@@ -218,7 +218,7 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         if at_s is not None and not self.draining:
-            delay_s = max(0.0, at_s - self._clock.now_s())
+            delay_s = max(0.0, at_s - self.clock.now_s())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.handle, Ticked())
 
 

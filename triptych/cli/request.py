@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from triptych.cli.failures import EXIT_BAD_INPUT, Failure
 from triptych.cli.previews import add_preview_options, preview_policy
 from triptych.cli.values import duration, positive, seed, size, words
 from triptych.client import Client, attachment
+from triptych.durations import duration_of
 from triptych.v1 import job_pb2
 
 FORMATS = {
@@ -59,7 +59,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=duration,
         metavar="TIME",
-        help="refuse the job at once if it would not be done in so long from now, such as 30s, 2m or 1h",
+        help="refuse the job at once if it would not be done within this time, such as 30s, 2m or 1h",
     )
     for role in ROLES:
         flag = "--" + role.replace("_", "-")
@@ -97,7 +97,7 @@ async def build_spec(args: argparse.Namespace, client: Client, output: Path | No
     if args.priority is not None:
         spec.priority_class = CLASSES[args.priority]
     if args.deadline is not None:
-        spec.deadline.FromNanoseconds(time.time_ns() + round(args.deadline * 1e9))
+        spec.finish_within.CopyFrom(duration_of(args.deadline))
     policy = preview_policy(args)
     if policy is not None:
         spec.preview.CopyFrom(policy)

@@ -225,6 +225,7 @@ class JobSpec(_message.Message):
     EXTRA_FIELD_NUMBER: _builtins.int
     PREVIEW_FIELD_NUMBER: _builtins.int
     ALLOW_MERGING_FIELD_NUMBER: _builtins.int
+    FINISH_WITHIN_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     prompt: _builtins.str
     """Must be set if the model takes one; it may be empty."""
@@ -256,7 +257,9 @@ class JobSpec(_message.Message):
     def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """Refused at once when the prediction cannot meet it."""
+        """When it must be done at the latest, by the router's clock: refused at once when the prediction cannot meet it. Who
+        means a time from now takes finish_within, for which no clock need be right.
+        """
 
     @_builtins.property
     def extra(self) -> _struct_pb2.Struct:
@@ -265,6 +268,12 @@ class JobSpec(_message.Message):
     @_builtins.property
     def preview(self) -> Global___PreviewPolicy:
         """Pictures of the job at work. Unset: none."""
+
+    @_builtins.property
+    def finish_within(self) -> _duration_pb2.Duration:
+        """As deadline, counted from when the router admits the job; above 0, and not together with it. Job.spec has the
+        deadline that came of it instead.
+        """
 
     def __init__(
         self,
@@ -289,10 +298,11 @@ class JobSpec(_message.Message):
         extra: _struct_pb2.Struct | None = ...,
         preview: Global___PreviewPolicy | None = ...,
         allow_merging: _builtins.bool = ...,
+        finish_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "preview", b"preview", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "deadline", b"deadline", "extra", b"extra", "finish_within", b"finish_within", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "preview", b"preview", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "allow_merging", b"allow_merging", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "preview", b"preview", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fps", b"_fps", "_frame_count", b"_frame_count", "_guidance", b"_guidance", "_height", b"_height", "_negative_prompt", b"_negative_prompt", "_output_count", b"_output_count", "_prompt", b"_prompt", "_reproducible", b"_reproducible", "_seed", b"_seed", "_step_count", b"_step_count", "_width", b"_width", "adapters", b"adapters", "allow_merging", b"allow_merging", "attachments", b"attachments", "deadline", b"deadline", "extra", b"extra", "finish_within", b"finish_within", "fps", b"fps", "frame_count", b"frame_count", "guidance", b"guidance", "height", b"height", "model", b"model", "negative_prompt", b"negative_prompt", "output_count", b"output_count", "output_format", b"output_format", "preview", b"preview", "priority_class", b"priority_class", "prompt", b"prompt", "reproducible", b"reproducible", "seed", b"seed", "step_count", b"step_count", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fps: _TypeAlias = _typing.Literal["fps"]  # noqa: Y015
     _WhichOneofArgType__fps: _TypeAlias = _typing.Literal["_fps", b"_fps"]  # noqa: Y015
@@ -651,7 +661,7 @@ class Job(_message.Message):
     """The finished job whose kept latents this one goes on from."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
-        """As accepted: defaults filled in, the seed drawn."""
+        """As accepted: defaults filled in, the seed drawn, finish_within made a deadline."""
 
     @_builtins.property
     def estimate(self) -> Global___Estimate: ...

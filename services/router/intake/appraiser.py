@@ -4,10 +4,11 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from services.router.clock import Clock
 from services.router.core.estimator import Estimate
 from services.router.core.job import JobRequest
 from services.router.intake.refusal import NO_WORKER_RETRY_S
-from services.router.intake.validation import check_deadline, complete_spec
+from services.router.intake.validation import complete_spec, with_deadline
 from services.router.jobs import job_request
 from services.router.pricing import Pricing
 from services.router.workers.fleet import Fleet
@@ -35,16 +36,17 @@ class Priced:
 class Appraiser:
     """Completes, checks and prices specs, by what the catalog and the workers say of their models."""
 
-    def __init__(self, catalog: Catalog, pricing: Pricing, fleet: Fleet) -> None:
+    def __init__(self, catalog: Catalog, pricing: Pricing, fleet: Fleet, clock: Clock) -> None:
         self._began_s = time.monotonic()
         self._catalog = catalog
         self._pricing = pricing
         self._fleet = fleet
+        self._clock = clock
 
     async def appraise(self, spec: JobSpec) -> Priced:
         """Raises INVALID_FIELD, MODEL_UNKNOWN, NOT_READY, NO_WORKER."""
         model = self._model(spec.model)
-        check_deadline(spec, time.time())
+        spec = with_deadline(spec, self._clock.now_s())
         profile = self._profile(spec.model)
         if spec.attachments:
             full = await asyncio.to_thread(complete_spec, spec, model, profile)

@@ -135,7 +135,7 @@ class Intake:
             raise wrong
         priced = await self._appraiser.appraise(spec)
         request = priced.request(new_job_id(time.time()), who.tenant)
-        verdict = self._driver.scheduler.estimate_verdict(request, time.time())
+        verdict = self._driver.scheduler.estimate_verdict(request, self._driver.clock.now_s())
         try:
             self._check_room(priced, who.tenant)
         except TriptychError as no:

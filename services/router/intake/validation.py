@@ -6,7 +6,7 @@ from math import isfinite
 from services.router.intake.attachments import check_attachments
 from services.router.intake.extra import check_extra
 from triptych.catalog import CatalogModel
-from triptych.durations import seconds_of
+from triptych.durations import seconds_of, seconds_within
 from triptych.errors import TriptychError, Violation, invalid
 from triptych.limits import MAX_SEED
 from triptych.previews import DEFAULT_SIDE, check_policy
@@ -21,6 +21,7 @@ _MIN_FPS = 0.1
 _MAX_FPS = 240.0
 # The end of the year 9999: no reader of timestamps knows a later one.
 _LAST_S = 253_402_300_799
+_MIN_WITHIN_S = 1e-9
 # Entries of one list that are named; more are as wrong, and say no more.
 _MAX_NAMED = 16
 _FORMATS = {
@@ -52,10 +53,29 @@ def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> 
     return full
 
 
-def check_deadline(spec: JobSpec, now_s: float) -> None:
-    """Raises INVALID_FIELD if there is a deadline and it is over."""
-    if not spec.HasField("deadline"):
-        return
+def with_deadline(spec: JobSpec, now_s: float) -> JobSpec:
+    """The spec with the deadline that its `finish_within` comes to; itself if it has none.
+
+    Raises INVALID_FIELD for a time that cannot be used, or is over.
+    """
+    if spec.HasField("deadline"):
+        _check_deadline(spec, now_s)
+    if not spec.HasField("finish_within"):
+        return spec
+    if spec.HasField("deadline"):
+        raise invalid(Violation("spec.finish_within", "is given together with a deadline; leave one of them out"))
+    within_s = seconds_within(spec.finish_within, _MIN_WITHIN_S, _LAST_S - now_s)
+    if within_s is None:
+        why = "must be above 0 and end before the year 10000, its nanos 0 to 999,999,999"
+        raise invalid(Violation("spec.finish_within", why))
+    made = JobSpec()
+    made.CopyFrom(spec)
+    made.ClearField("finish_within")
+    made.deadline.FromNanoseconds(round((now_s + within_s) * 1e9))
+    return made
+
+
+def _check_deadline(spec: JobSpec, now_s: float) -> None:
     if not 0 <= spec.deadline.nanos < 10**9:
         raise invalid(Violation("spec.deadline", "nanos must be 0 to 999,999,999"))
     if spec.deadline.seconds > _LAST_S:

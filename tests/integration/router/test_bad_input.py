@@ -99,6 +99,11 @@ SPECS: list[tuple[str, JobSpec]] = [
         ("spec.deadline", changed(deadline=Timestamp(seconds=seconds, nanos=nanos)))
         for seconds, nanos in ((1, 0), (-(2**63), 0), (2**63 - 1, 0), (4_000_000_000, -1), (4_000_000_000, 10**9))
     ),
+    *(
+        ("spec.finish_within", changed(finish_within=Duration(seconds=seconds, nanos=nanos)))
+        for seconds, nanos in ((0, 0), (-1, 0), (1, -1), (1, 10**9), (2**63 - 1, 0))
+    ),
+    ("spec.finish_within", changed(finish_within=Duration(seconds=9), deadline=Timestamp(seconds=4_000_000_000))),
     *(("spec.output_format", spec(output_format=kind)) for kind in ("MEDIA_FORMAT_MP4", 77)),
     *(("spec.extra.surprise", spec(extra={"surprise": value})) for value in (1, {"a": [1]})),
     ("spec.extra.prompt", spec(extra={"prompt": "x"})),

@@ -77,11 +77,15 @@ async def test_a_job_longer_than_any_pool_takes(bench: Bench) -> None:
 
 
 async def test_a_deadline_that_cannot_be_met(bench: Bench) -> None:
-    soon = spec()
-    soon.deadline.FromNanoseconds(time.time_ns() + 100_000_000)  # less than it takes by itself
-    error = await bench.refusal(soon)
-    assert error.reason is Reason.DEADLINE_UNREACHABLE
-    assert error.retry_after_s is None
+    # Less than it takes by itself.
+    by_the_clock, from_now = spec(), spec(finish_within="0.1s")
+    by_the_clock.deadline.FromNanoseconds(time.time_ns() + 100_000_000)
+    for soon in (by_the_clock, from_now):
+        error = await bench.refusal(soon)
+        assert error.reason is Reason.DEADLINE_UNREACHABLE
+        assert error.retry_after_s is None
+        verdict = (await bench.stub.EstimateJob(pb.EstimateJobRequest(spec=soon))).verdict
+        assert verdict.reason == "DEADLINE_UNREACHABLE"
 
 
 async def test_a_full_queue(bench: Bench) -> None:

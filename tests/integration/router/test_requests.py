@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from tests.integration.router.bench import Bench, kinds, spec
+from triptych.durations import seconds_of
 from triptych.errors import Reason
 from triptych.v1 import router_service_pb2 as pb
 
@@ -45,6 +46,20 @@ async def test_a_restart_forgets_nothing(bench: Bench) -> None:
     assert (await bench.submit(request_id="waiting")).job_id == waiting.job_id
     assert (await bench.refusal(spec(prompt="another"), "done")).reason is Reason.REQUEST_ID_REUSED
     assert kinds(await bench.events(waiting.job_id))[-1] == "succeeded"
+
+
+async def test_a_time_from_now_is_counted_from_the_first_of_equal_requests(bench: Bench) -> None:
+    bench.denoiser.gate.close()
+    asked = spec(finish_within="3600s")
+    job = await bench.submit(asked, "timed")
+    assert not job.spec.HasField("finish_within")
+    assert 3599 < seconds_of(job.spec.deadline) - seconds_of(job.create_time) <= 3600
+    await bench.stop_router()
+    await bench.start_router()
+    assert (await bench.submit(asked, "timed")).spec == job.spec
+    assert (await bench.amend(job.job_id, 3)).spec.deadline == job.spec.deadline
+    await bench.denoiser.gate.open()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
 
 
 async def test_without_an_id_each_call_is_a_job(bench: Bench) -> None:

@@ -254,7 +254,7 @@ async def test_who_waits_for_room_does_not_wait_for_a_clock_that_was_set_back(
         await bench.start_router()
         assert bench._router is not None
         assert bench._router._leading.desk is not None
-        bench._router._leading.desk.driver._clock._wall = lambda: time.time() - HOUR_S
+        bench._router._leading.desk.driver.clock._wall = lambda: time.time() - HOUR_S
         bench.decoder.errors += [StoreFull("outputs")]
         job = await bench.submit()
         assert kinds(await bench.events(job.job_id))[-1] == "succeeded"

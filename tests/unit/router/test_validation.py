@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 from PIL import Image
 
 from services.router.intake.extra import RESERVED_INPUTS
-from services.router.intake.validation import check_deadline, complete_spec, too_large
+from services.router.intake.validation import complete_spec, too_large, with_deadline
 from tests.unit.router.profiles import IMAGE, PROFILE, VIDEO
 from triptych.catalog import CatalogModel
 from triptych.errors import Reason, TriptychError
@@ -277,14 +277,32 @@ def test_an_image_and_its_mask() -> None:
 
 def test_deadlines() -> None:
     spec = make()
-    check_deadline(spec, 100.0)
+    assert with_deadline(spec, 100.0) == spec
     spec.deadline.FromNanoseconds(100_500_000_000)
-    check_deadline(spec, 100.0)
+    assert with_deadline(spec, 100.0) == spec
     for bad in ((100, 0), (101, -5), (101, 10**9)):
         spec.deadline.seconds, spec.deadline.nanos = bad
         with pytest.raises(TriptychError) as caught:
-            check_deadline(spec, 100.0)
+            with_deadline(spec, 100.0)
         assert caught.value.violations[0].field == "spec.deadline"
+
+
+def test_a_time_from_now_becomes_a_deadline() -> None:
+    spec = make(finish_within="90.5s")
+    made = with_deadline(spec, 100.0)
+    assert made == make(deadline="1970-01-01T00:03:10.5Z")
+    assert spec.HasField("finish_within")
+    for seconds, nanos in ((0, 0), (-1, 0), (1, -1), (1, 10**9), (300_000_000_000, 0)):
+        spec.finish_within.seconds, spec.finish_within.nanos = seconds, nanos
+        with pytest.raises(TriptychError) as caught:
+            with_deadline(spec, 100.0)
+        assert caught.value.violations[0].field == "spec.finish_within"
+
+
+def test_a_time_from_now_and_a_deadline_are_one_too_many() -> None:
+    with pytest.raises(TriptychError) as caught:
+        with_deadline(make(finish_within="90s", deadline="1970-01-01T00:03:10Z"), 100.0)
+    assert caught.value.violations[0].field == "spec.finish_within"
 
 
 def test_huge_specs_are_not_looked_into() -> None:
