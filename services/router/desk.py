@@ -70,7 +70,7 @@ class Desk:
         self._room = Room(exchange, config.store_high_water, self._prunings(events, records), self._bound_encodes)
         self._recorders = recorders = Recorders(events, records, mandate, self._end, lambda: self._room.scarce)
         self.driver = driver = Driver(config, mandate, self.pricing, jobs, recorders, exchange)
-        self.attendance = Attendance(config.disconnect_grace_s, driver.cancel)
+        self.attendance = Attendance(config.disconnect_grace_s, jobs, driver.cancel)
         self._restore = Restore(exchange, events, records, jobs, recorders, driver, self.attendance, retention)
         self.intake = Intake(
             config,

@@ -106,9 +106,9 @@ class Driver:
         pools = [pool.name for pool in config.pools]
         log.info("scheduler_reloaded", policy=config.policy, kappa=config.kappa, pools=pools)
 
-    def cancel(self, job_id: str) -> None:
-        """Cancel a job; one that is over stays as it is."""
-        self.handle(JobCancelRequested(job_id))
+    def cancel(self, job_id: str, reason: str = "") -> None:
+        """Cancel a job; one that is over stays as it is. `reason`: why, if nobody asked for it."""
+        self.handle(JobCancelRequested(job_id, reason))
 
     async def drain(self, timeout_s: float) -> None:
         """Start nothing new; have what runs handed back, for so long at most, then stop it."""
@@ -206,7 +206,7 @@ class Driver:
             case "succeeded":
                 event = JobEvent(succeeded=JobSucceeded())
             case "cancelled":
-                event = JobEvent(cancelled=JobCancelled())
+                event = JobEvent(cancelled=JobCancelled(reason=action.reason))
             case _:
                 event = JobEvent(failed=JobFailed(error=to_status(_failure(job, action))))
         self._recorders.of(job).write(event)

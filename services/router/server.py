@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any, Protocol, cast
 
 from services.router.access.principal import Principal, caller
 from services.router.access.quotas import Quotas
 from services.router.desk import Desk
 from services.router.ids import check_job_id
-from services.router.leadership.forward import is_forwarded
+from services.router.leadership.forward import call_of, is_forwarded, left_call
 from services.router.reads import views
 from services.router.reads.downloads import Downloads, find_output
 from services.router.reads.fleet_watch import check_interval
@@ -71,11 +72,11 @@ class RouterServer(RouterServiceServicer):
         self, request: pb.GenerateMediaRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
         """As `GenerateMedia`, for a caller that has counted the stream."""
-        desk, who = self._open, caller()
-        submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, streamed=True))
+        desk, who, call = self._open, caller(), call_of(context)
+        submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, call=call))
         # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
         # The stubs name a class where any callable will do.
-        context.add_done_callback(cast(Any, _Abandonment(desk, submission, at_once=not is_forwarded(context))))
+        context.add_done_callback(cast(Any, _Departure(desk, submission, call)))
         job = await asyncio.shield(submission)
         yield pb.GenerateMediaResponse(accepted=job)
         async with aclosing(desk.watch.follow(job.job_id, 0, who)) as items:
@@ -101,9 +102,13 @@ class RouterServer(RouterServiceServicer):
         return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
-        job_id = (await self._open.watch.job(check_job_id(request.job_id), caller())).job_id
-        self._open.driver.cancel(job_id)
-        return pb.CancelJobResponse(job=await self._open.watch.ended(job_id, caller()))
+        desk = self._open
+        job = await desk.watch.job(check_job_id(request.job_id), caller())
+        if left := left_call(context):
+            desk.attendance.leave(left, job.job_id)
+            return pb.CancelJobResponse(job=job)
+        desk.driver.cancel(job.job_id)
+        return pb.CancelJobResponse(job=await desk.watch.ended(job.job_id, caller()))
 
     async def EstimateJob(self, request: pb.EstimateJobRequest, context: Context) -> pb.EstimateJobResponse:
         return views.estimate_view(*await self._open.intake.judge(request.spec, caller()))
@@ -193,26 +198,23 @@ def _fleet_view(desk: Desk, who: Principal) -> pb.GetFleetResponse:
     return views.fleet_view(driver.fleet, driver.scheduler, desk.pricing, desk.epoch, desk.jobs, who)
 
 
-class _Abandonment:
-    """Tells of a generation whose client has gone. While the router drains, it is the router that went.
+class _Departure:
+    """Tells the desk that a generation's call is over, once what it asked for has been answered.
 
-    `at_once`: the client called here, so that it is the client that has gone; of a call that another router sent on
-    nobody knows.
+    The client has gone if it called here, and the call was not ended here: of a call that another router sent on
+    nobody knows. While the router drains, it is the router that goes.
     """
 
-    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]", *, at_once: bool) -> None:
+    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]", call: str) -> None:
         self._desk = desk
-        self._at_once = at_once
         self._submission = submission
-        submission.add_done_callback(self._come)
+        self._call = call
 
-    def __call__(self, context: object) -> None:
-        self._submission.add_done_callback(self._go)
+    def __call__(self, context: Context) -> None:
+        client_gone = not context.done() and not is_forwarded(context)
+        self._submission.add_done_callback(partial(self._go, client_gone))
 
-    def _come(self, submission: "asyncio.Future[Job]") -> None:
-        if not submission.cancelled() and submission.exception() is None:
-            self._desk.attendance.come(submission.result().job_id)
-
-    def _go(self, submission: "asyncio.Future[Job]") -> None:
-        if not submission.cancelled() and submission.exception() is None and not self._desk.driver.draining:
-            self._desk.attendance.go(submission.result().job_id, at_once=self._at_once)
+    def _go(self, client_gone: bool, submission: "asyncio.Future[Job]") -> None:
+        _ = submission.cancelled() or submission.exception()  # raised where it was awaited, if it was
+        if not self._desk.driver.draining:
+            self._desk.attendance.go(self._call, at_once=client_gone)

@@ -639,6 +639,7 @@ class Job(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     REFINES_JOB_ID_FIELD_NUMBER: _builtins.int
     CUT_TEXTS_FIELD_NUMBER: _builtins.int
+    CANCEL_REASON_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     tenant: _builtins.str
     state: Global___JobState.ValueType
@@ -659,6 +660,8 @@ class Job(_message.Message):
     """Running, and waiting in the middle of it for better-ranked work."""
     refines_job_id: _builtins.str
     """The finished job whose kept latents this one goes on from."""
+    cancel_reason: _builtins.str
+    """Why it was cancelled, as JobCancelled has it."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """As accepted: defaults filled in, the seed drawn, finish_within made a deadline."""
@@ -718,10 +721,11 @@ class Job(_message.Message):
         paused: _builtins.bool = ...,
         refines_job_id: _builtins.str = ...,
         cut_texts: _abc.Iterable[Global___TextReading] | None = ...,
+        cancel_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "progress", b"progress", "spec", b"spec", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "cut_texts", b"cut_texts", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "refines_job_id", b"refines_job_id", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_reason", b"cancel_reason", "conditioning_cached", b"conditioning_cached", "create_time", b"create_time", "cut_texts", b"cut_texts", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "end_time", b"end_time", "error", b"error", "estimate", b"estimate", "job_id", b"job_id", "last_sequence", b"last_sequence", "outputs", b"outputs", "paused", b"paused", "pool", b"pool", "progress", b"progress", "rank", b"rank", "refines_job_id", b"refines_job_id", "restart_only_reason", b"restart_only_reason", "spec", b"spec", "stage", b"stage", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1040,12 +1044,19 @@ Global___JobFailed: _TypeAlias = JobFailed  # noqa: Y015
 class JobCancelled(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """"CLIENT_GONE": it belonged to GenerateMedia calls alone, and their clients went away; its request id is free again.
+    Empty: by CancelJob.
+    """
     def __init__(
         self,
+        *,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1169,7 +1180,9 @@ class JobRecord(_message.Message):
     """Term of the router that wrote it."""
     refined_step_count: _builtins.int
     streamed: _builtins.bool
-    """It belongs to a GenerateMedia call: without its client it is cancelled."""
+    """It belongs to GenerateMedia calls alone: without their clients it is cancelled. Cleared, and durable so, before a
+    SubmitJob of the same request is answered.
+    """
     @_builtins.property
     def job(self) -> Global___Job: ...
     @_builtins.property

@@ -29,7 +29,10 @@ class SubmitJobRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the call idempotent: 1 to 64 characters of [A-Za-z0-9_-]. Empty: every call is a new job."""
+    """Makes the call idempotent: 1 to 64 characters of [A-Za-z0-9_-]. Empty: every call is a new job. SubmitJob and
+    GenerateMedia share the ids of a tenant. A repeated id is the job that it made, whatever became of that, until the
+    job's record expires; only after a cancel because the client was gone (CLIENT_GONE) it makes a new job, of any payload.
+    """
     @_builtins.property
     def spec(self) -> _job_pb2.JobSpec: ...
     def __init__(
@@ -123,6 +126,7 @@ class GenerateMediaRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in SubmitJobRequest."""
     @_builtins.property
     def spec(self) -> _job_pb2.JobSpec: ...
     def __init__(

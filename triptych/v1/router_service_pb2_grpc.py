@@ -121,8 +121,10 @@ class RouterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateMedia(self, request, context):
-        """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
-        died may be made again with its request id, within disconnect_grace_s.
+        """Submit, watch and download in one stream. The job lives as long as one such call of its request does: when the client
+        of the last one cancels it, or is gone, the job is cancelled (CLIENT_GONE) and the request id is free again. Not so
+        a job that SubmitJob has answered for, whichever came first. A call that a router ended, or that was lost with its
+        router, may be made again with its request id within disconnect_grace_s, and goes on with the same job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

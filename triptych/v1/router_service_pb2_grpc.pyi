@@ -45,8 +45,10 @@ class RouterServiceStub:
     and whose log has expired, or gone to make room, there is that one only.
     """
     GenerateMedia: _grpc.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]
-    """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
-    died may be made again with its request id, within disconnect_grace_s.
+    """Submit, watch and download in one stream. The job lives as long as one such call of its request does: when the client
+    of the last one cancels it, or is gone, the job is cancelled (CLIENT_GONE) and the request id is free again. Not so
+    a job that SubmitJob has answered for, whichever came first. A call that a router ended, or that was lost with its
+    router, may be made again with its request id within disconnect_grace_s, and goes on with the same job.
     """
     GetJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.GetJobRequest, _router_service_pb2.GetJobResponse]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]
@@ -88,8 +90,10 @@ class RouterServiceAsyncStub(RouterServiceStub):
     and whose log has expired, or gone to make room, there is that one only.
     """
     GenerateMedia: _aio.UnaryStreamMultiCallable[_router_service_pb2.GenerateMediaRequest, _router_service_pb2.GenerateMediaResponse]  # type: ignore[assignment]
-    """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
-    died may be made again with its request id, within disconnect_grace_s.
+    """Submit, watch and download in one stream. The job lives as long as one such call of its request does: when the client
+    of the last one cancels it, or is gone, the job is cancelled (CLIENT_GONE) and the request id is free again. Not so
+    a job that SubmitJob has answered for, whichever came first. A call that a router ended, or that was lost with its
+    router, may be made again with its request id within disconnect_grace_s, and goes on with the same job.
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.GetJobRequest, _router_service_pb2.GetJobResponse]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]  # type: ignore[assignment]
@@ -146,8 +150,10 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.GenerateMediaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_router_service_pb2.GenerateMediaResponse], _abc.AsyncIterator[_router_service_pb2.GenerateMediaResponse]]:
-        """Submit, watch and download in one stream. Cancelling the call cancels the job; a call that is lost because its router
-        died may be made again with its request id, within disconnect_grace_s.
+        """Submit, watch and download in one stream. The job lives as long as one such call of its request does: when the client
+        of the last one cancels it, or is gone, the job is cancelled (CLIENT_GONE) and the request id is free again. Not so
+        a job that SubmitJob has answered for, whichever came first. A call that a router ended, or that was lost with its
+        router, may be made again with its request id within disconnect_grace_s, and goes on with the same job.
         """
 
     @_abc_1.abstractmethod

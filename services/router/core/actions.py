@@ -122,7 +122,10 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class FinishJob:
-    """The job is over. `outcome` is "succeeded", "failed" or "cancelled"; `reason` and `blame` are set if it failed."""
+    """The job is over. `outcome` is "succeeded", "failed" or "cancelled"; `reason` and `blame` are set if it failed.
+
+    Of a cancelled job `reason` says why, if nobody asked for it.
+    """
 
     job_id: str
     outcome: str

@@ -51,9 +51,13 @@ class JobRestored:
 
 @dataclass(frozen=True, slots=True)
 class JobCancelRequested:
-    """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled); by nothing if unknown or over."""
+    """Answered by `StopTask` for whatever runs and `FinishJob` (outcome cancelled); by nothing if unknown or over.
+
+    `reason` is told with the end: "" if somebody asked for it.
+    """
 
     job_id: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

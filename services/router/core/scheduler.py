@@ -124,9 +124,9 @@ class Scheduler:
                 return self._submit(event)
             case JobRestored():
                 return self._restore(event)
-            case JobCancelRequested(job_id):
+            case JobCancelRequested(job_id, reason):
                 job = self._book.jobs.get(job_id)
-                return self._progress.end(job, "cancelled") if job else []
+                return self._progress.end(job, "cancelled", reason) if job else []
             case JobAmendRequested(request):
                 job = self._book.jobs.get(request.job_id)
                 return self._amend(job, request) if job else []

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 
 import structlog
 from google.protobuf.message import Message
@@ -33,7 +34,7 @@ from services.router.store.restore import Restore
 from services.router.store.room import Room
 from services.router.workers.token_counts import foretold_cuts
 from triptych.durations import seconds_of
-from triptych.endings import is_over
+from triptych.endings import is_abandoned, is_over
 from triptych.errors import Reason, TriptychError
 from triptych.exchange import ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState, TextReading
@@ -42,9 +43,6 @@ log = structlog.get_logger()
 
 _MAX_SPEC_BYTES = 3_500_000
 _NO_ROOM_RETRY_S = 5.0
-
-_Pricer: TypeAlias = Callable[[], Coroutine[Any, Any, Priced]]
-_Preparer: TypeAlias = Callable[[JobRecord], None]
 
 
 class Intake:
@@ -75,9 +73,10 @@ class Intake:
         self._quotas = quotas
         self._underway: dict[tuple[str, str], asyncio.Task[Job]] = {}
 
-    async def submit(self, spec: JobSpec, request_id: str, who: Principal, *, streamed: bool = False) -> Job:
-        """The accepted job, or the one that this request made before. `streamed`: the job belongs to the call.
+    async def submit(self, spec: JobSpec, request_id: str, who: Principal, *, call: str = "") -> Job:
+        """The accepted job, or the one that this request made before.
 
+        `call` names the GenerateMedia call that asks; without one the job goes on whatever becomes of such calls.
         Raises what `RouterService.SubmitJob` lists. A job is never left half accepted if the caller is cancelled.
         """
         self._check_open()
@@ -86,20 +85,21 @@ class Intake:
             raise wrong
 
         def prepare(record: JobRecord) -> None:
-            record.streamed = streamed
+            record.streamed = bool(call)
 
-        job = await self._once(who.tenant, lambda: self._appraiser.appraise(spec), request_id, digest_of(spec), prepare)
-        if not streamed:
-            self._release(job.job_id)
-        return job
+        async def appraise() -> Priced:
+            return await self._appraiser.appraise(spec)
 
-    async def _once(self, tenant: str, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
+        attend = partial(self._attendance.come, call=call) if call else self._keep
+        return await self._once(_Demand(who.tenant, request_id, digest_of(spec), appraise, prepare, attend))
+
+    async def _once(self, demand: "_Demand") -> Job:
         self._check_open()
-        key = (tenant, request_id or new_job_id(time.time()))
+        key = (demand.tenant, demand.request_id or new_job_id(time.time()))
         while (earlier := self._underway.get(key)) is not None:
             # The same request, at the same time: its answer is this one's, or it left nothing and this one may try.
             await asyncio.wait([earlier])
-        taking = asyncio.get_running_loop().create_task(self._take(tenant, pricer, request_id, digest, prepare))
+        taking = asyncio.get_running_loop().create_task(self._take(demand))
         self._underway[key] = taking
         taking.add_done_callback(lambda _: self._underway.pop(key))
         # Whoever awaits it may have gone.
@@ -124,7 +124,7 @@ class Intake:
         async def appraise() -> Priced:
             return self._appraiser.appraise_tail(spec, done)
 
-        return await self._once(refined.job.tenant, appraise, request_id, digest, prepare)
+        return await self._once(_Demand(refined.job.tenant, request_id, digest, appraise, prepare, self._keep))
 
     async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict, list[TextReading]]:
         """Price, verdict (the tenant's quota included) and what of the texts would be cut; changes nothing.
@@ -142,13 +142,11 @@ class Intake:
             verdict = replace(verdict, admitted=False, reason=no.reason.name, retry_after_s=no.retry_after_s or 0.0)
         return priced.estimate, verdict, await foretold_cuts(self._driver.fleet, priced.spec)
 
-    def _release(self, job_id: str) -> None:
-        """A client that submits what it had asked for in a stream will watch it by itself."""
-        live = self._jobs.get(job_id)
-        if live is not None and live.record.streamed and not live.over:
-            live.record.streamed = False
-            self._recorders.of(live).save()
-            self._attendance.release(job_id)
+    def _keep(self, job: LiveJob) -> None:
+        """The job goes on without a client: one that submits what was asked for in a stream will watch it by itself."""
+        if job.record.streamed and not job.over:
+            self._attendance.keep(job)
+            self._recorders.of(job).save()
 
     def _check_open(self) -> None:
         if self._driver.draining:
@@ -163,12 +161,13 @@ class Intake:
             raise TriptychError(Reason.QUEUE_FULL, why, retry_after_s=_NO_ROOM_RETRY_S)
         self._quotas.check_room(tenant, priced.estimate.seconds.total_s, self._jobs)
 
-    async def _take(self, tenant: str, pricer: _Pricer, request_id: str, digest: bytes, prepare: _Preparer) -> Job:
-        known = await self._known(request_id, digest, tenant) if request_id else None
+    async def _take(self, demand: "_Demand") -> Job:
+        known = await self._known(demand) if demand.request_id else None
         if known is not None:
             return known
-        priced = await pricer()
-        job = self._admit(tenant, priced, request_id, digest, prepare)
+        priced = await demand.price()
+        job = self._admit(demand, priced)
+        demand.attend(job)
         try:
             await self._recorders.of(job).accept(_queued(job, priced.estimate))
         except Conflict:
@@ -177,7 +176,7 @@ class Intake:
             raise ExchangeUnavailable("another router has this request; try again") from None
         except ExchangeUnavailable:
             # The job may be durable. Who repeats the request will get it; without an id nobody could.
-            if not request_id:
+            if not demand.request_id:
                 self._driver.cancel(job.job_id)
             raise
         except ExchangeError:
@@ -185,39 +184,47 @@ class Intake:
             raise
         return job.snapshot()
 
-    async def _known(self, request_id: str, digest: bytes, tenant: str) -> Job | None:
-        """The job that this request made before."""
-        job = self._jobs.by_request(tenant, request_id)
-        if job is not None:
-            _check_digest(request_id, digest, job.record.request_digest)
-            if not job.durable:
-                await self._recorders.of(job).accepted()
-            return job.snapshot()
-        claimed = await self._records.claimed(tenant, request_id)
-        if claimed is None:
-            return None
-        _check_digest(request_id, digest, claimed.record.request_digest)
-        stored = await self._records.read(tenant, claimed.record.job.job_id)
-        if stored is None:
+    async def _known(self, demand: "_Demand") -> Job | None:
+        """The job that this request made before; None if there is none, or its id is free again."""
+        live = self._jobs.by_request(demand.tenant, demand.request_id)
+        known = await self._join(live, demand) if live is not None else None
+        if known is not None:
+            return known
+        claimed = await self._records.claimed(demand.tenant, demand.request_id)
+        stored = await self._records.read(demand.tenant, claimed.record.job.job_id) if claimed is not None else None
+        if stored is None or is_abandoned(stored.record.job):
             return None
         if not is_over(stored.record.job):
             # Accepted by a router that was leading no more: this one has not seen it yet.
             await self._restore.take_up(stored)
+            live = self._jobs.get(stored.record.job.job_id)
+            if live is not None:
+                return await self._join(live, demand)
+        demand.check(stored.record)
         return stored.record.job
 
-    def _admit(self, tenant: str, priced: Priced, request_id: str, digest: bytes, prepare: _Preparer) -> LiveJob:
+    async def _join(self, live: LiveJob, demand: "_Demand") -> Job | None:
+        """The job, for one more that asked for it; None if it was cancelled because its client was gone."""
+        await self._recorders.ended(live)
+        if is_abandoned(live.job):
+            return None
+        demand.check(live.record)
+        demand.attend(live)
+        if not live.durable:
+            await self._recorders.of(live).accepted()
+        if not live.record.streamed:
+            await self._recorders.saved(live)
+        return live.snapshot()
+
+    def _admit(self, demand: "_Demand", priced: Priced) -> LiveJob:
         """Ask the scheduler; what it starts, it starts at once. Raises its refusal."""
         self._check_open()
-        self._check_room(priced, tenant)
+        self._check_room(priced, demand.tenant)
         now = Timestamp()
         now.GetCurrentTime()
-        request = priced.request(new_job_id(seconds_of(now)), tenant)
-        record = JobRecord(schema_version=SCHEMA_VERSION, request_id=request_id, request_digest=digest)
-        record.job.CopyFrom(Job(job_id=request.job_id, tenant=tenant, state=JobState.JOB_STATE_QUEUED))
-        record.job.spec.CopyFrom(without_attachment_data(priced.spec))
-        record.job.create_time.CopyFrom(now)
-        prepare(record)
-        job = LiveJob(record, priced.spec, request)
+        request = priced.request(new_job_id(seconds_of(now)), demand.tenant)
+        job = LiveJob(demand.record(request.job_id, priced.spec, now), priced.spec, request)
+        record = job.record
         self._jobs.add(job)
         submitted = JobSubmitted(request, encoded=bool(record.conditioning), refines=bool(record.refined_latents))
         self._driver.handle(submitted)
@@ -260,8 +267,31 @@ def _queued(job: LiveJob, estimate: Estimate) -> JobEvent:
     return JobEvent(queued=queued)
 
 
-def _check_digest(request_id: str, digest: bytes, earlier: bytes) -> None:
-    if digest != earlier:
-        raise TriptychError(
-            Reason.REQUEST_ID_REUSED, f"Request id {request_id} was used for another job; take a new one."
-        )
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """What one call asks for: `digest` tells payloads apart.
+
+    `prepare` completes the record of a new job; `attend` is told the job, new or known.
+    """
+
+    tenant: str
+    request_id: str
+    digest: bytes
+    price: Callable[[], Coroutine[Any, Any, Priced]]
+    prepare: Callable[[JobRecord], None]
+    attend: Callable[[LiveJob], None]
+
+    def record(self, job_id: str, spec: JobSpec, now: Timestamp) -> JobRecord:
+        """The record of a new job."""
+        made = JobRecord(schema_version=SCHEMA_VERSION, request_id=self.request_id, request_digest=self.digest)
+        made.job.CopyFrom(Job(job_id=job_id, tenant=self.tenant, state=JobState.JOB_STATE_QUEUED))
+        made.job.spec.CopyFrom(without_attachment_data(spec))
+        made.job.create_time.CopyFrom(now)
+        self.prepare(made)
+        return made
+
+    def check(self, record: JobRecord) -> None:
+        """Raises REQUEST_ID_REUSED if the job was made of another payload."""
+        if record.request_digest != self.digest:
+            why = f"Request id {self.request_id} was used for another job; take a new one."
+            raise TriptychError(Reason.REQUEST_ID_REUSED, why)

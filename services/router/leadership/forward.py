@@ -23,8 +23,10 @@ from triptych.v1.router_service_pb2_grpc import RouterServiceStub
 
 log = structlog.get_logger()
 
-# Marks a call that was sent on: it is sent on no second time.
+# Marks a call that was sent on, so that it is not sent on for ever. Of a generation it is the call's name.
 FORWARDED = "triptych-forwarded"
+# On a CancelJob: not more than that the client of this generation has gone.
+LEFT = "triptych-left"
 # So long a call waits for a router that leads.
 _WAIT_S = 10.0
 _AGAIN_S = 0.1
@@ -65,9 +67,10 @@ class Forward:
         """The leader's answer. One that goes, or hangs while another takes over, is left, and the next one asked."""
         return await self._unary(method, request, metadata_of(context), _until(context))
 
-    async def cancel(self, job_id: str, metadata: Metadata) -> None:
-        """Cancel a job in the name of a caller who has gone."""
-        await self._unary("CancelJob", pb.CancelJobRequest(job_id=job_id), metadata, time.monotonic() + _WAIT_S)
+    async def leave(self, job_id: str, call: str, metadata: Metadata) -> None:
+        """Say that the client of a generation has gone; in its name."""
+        request, left = pb.CancelJobRequest(job_id=job_id), (LEFT, call)
+        await self._unary("CancelJob", request, (*metadata, left), time.monotonic() + _WAIT_S)
 
     async def stream(self, method: str, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         """The leader's answers, as long as it lives."""
@@ -81,11 +84,11 @@ class Forward:
             raise from_rpc_error(failure) from failure
 
     async def generation(
-        self, request: pb.GenerateMediaRequest, context: Context, told: "Told"
+        self, request: pb.GenerateMediaRequest, context: Context, metadata: Metadata, told: "Told"
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
         """One generation, told once: a leader that comes after another is asked by the same id for what is missing."""
         _name(request)
-        metadata, until_s = metadata_of(context), _until(context)
+        until_s = _until(context)
         while True:
             stub = await self._leader(metadata, until_s)
             call = stub.GenerateMedia(request, timeout=context.time_remaining(), metadata=metadata)
@@ -225,7 +228,21 @@ def is_forwarded(context: Context) -> bool:
     return any(key == FORWARDED for key, _ in context.invocation_metadata() or ())
 
 
-def metadata_of(context: Context) -> Metadata:
+def call_of(context: Context) -> str:
+    """The name of a generation's call: the one that the first router gave it, else a new one."""
+    return _first(context, FORWARDED) or uuid.uuid4().hex
+
+
+def left_call(context: Context) -> str:
+    """The generation whose client has gone, if that is all that a CancelJob says; else ""."""
+    return _first(context, LEFT)
+
+
+def metadata_of(context: Context, call: str = "1") -> Metadata:
     """The caller's token, and once for each router that the call went through, that it was sent on."""
     sent = context.invocation_metadata() or ()
-    return (*((key, value) for key, value in sent if key in (METADATA_KEY, FORWARDED)), (FORWARDED, "1"))
+    return (*((key, value) for key, value in sent if key in (METADATA_KEY, FORWARDED, LEFT)), (FORWARDED, call))
+
+
+def _first(context: Context, key: str) -> str:
+    return next((str(value) for sent, value in context.invocation_metadata() or () if sent == key), "")

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, cast
 
 import structlog
 
 from services.router.access.quotas import Quotas
 from services.router.leadership.archive import Archive
-from services.router.leadership.forward import Forward, Metadata, Own, Told, metadata_of
+from services.router.leadership.forward import Forward, Metadata, Own, Told, call_of, is_forwarded, metadata_of
 from services.router.server import Reads, RouterServer
 from triptych.errors import TriptychError
 from triptych.rpc.typing import Context
@@ -33,14 +34,14 @@ class StandbyServer(RouterServer):
         self._forward = forward
         self._leading = leading
         self._closing = False
-        self._cancelling: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """End every watch; streams that end from now on were not left by their clients."""
         self._closing = True
         self._archive.close()
-        if self._cancelling:
-            await asyncio.wait(self._cancelling, timeout=1.0)
+        if self._telling:
+            await asyncio.wait(self._telling, timeout=1.0)
         await self._forward.close()
 
     @property
@@ -75,12 +76,14 @@ class StandbyServer(RouterServer):
                     yield response
 
     async def GenerateMedia(self, request: pb.GenerateMediaRequest, context: Context) -> _Stream:
-        told, metadata = Told(), metadata_of(context)
-        # The leader cannot tell a client that has gone from a router that has: it is told.
-        context.add_done_callback(cast(Any, lambda _: self._left(told, metadata)))
+        told, call = Told(), call_of(context)
+        metadata = metadata_of(context, call)
+        # The leader cannot tell a client that has gone from a router that has: the first router tells it.
+        if not is_forwarded(context):
+            context.add_done_callback(cast(Any, partial(self._left, told, call, metadata)))
         with self._stream():
             try:
-                async for response in self._forward.generation(request, context, told):
+                async for response in self._forward.generation(request, context, metadata, told):
                     yield response
             except Own:
                 async for response in self._leading.generate(request, context):
@@ -93,19 +96,19 @@ class StandbyServer(RouterServer):
         except Own:
             return await getattr(self._leading, method)(request, context)
 
-    def _left(self, told: Told, metadata: Metadata) -> None:
-        """A generation's call is over. If its job is not, its client has gone."""
-        if told.job_id and not told.ended and not self._closing:
-            cancelling = asyncio.get_running_loop().create_task(self._cancel(told.job_id, metadata))
-            self._cancelling.add(cancelling)
-            cancelling.add_done_callback(self._cancelling.discard)
+    def _left(self, told: Told, call: str, metadata: Metadata, context: Context) -> None:
+        """A generation's call is over. If it was not ended here, and its job is not over, its client has gone."""
+        if told.job_id and not told.ended and not context.done() and not self._closing:
+            telling = asyncio.get_running_loop().create_task(self._tell_left(told.job_id, call, metadata))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
 
-    async def _cancel(self, job_id: str, metadata: Metadata) -> None:
+    async def _tell_left(self, job_id: str, call: str, metadata: Metadata) -> None:
         try:
-            await self._forward.cancel(job_id, metadata)
+            await self._forward.leave(job_id, call, metadata)
         except Own:
             if self._leading.desk is not None:
-                self._leading.desk.driver.cancel(job_id)
+                self._leading.desk.attendance.leave(call, job_id)
         except TriptychError as error:
-            # The leader cancels it when nobody has come back for a while.
-            log.warning("abandoned_job_not_cancelled", job_id=job_id, error=str(error))
+            # The leader cancels the job when nobody has come back for a while.
+            log.warning("client_gone_untold", job_id=job_id, error=str(error))

@@ -26,6 +26,7 @@ def end_of(job: Job) -> JobEvent:
         case JobState.JOB_STATE_SUCCEEDED:
             event.succeeded.SetInParent()
         case JobState.JOB_STATE_CANCELLED:
+            event.cancelled.reason = job.cancel_reason
             event.cancelled.SetInParent()
         case _:
             event.failed.error.CopyFrom(job.error)
@@ -110,8 +111,9 @@ def _failed(job: Job, event: JobEvent) -> None:
     job.error.CopyFrom(event.failed.error)
 
 
-def _cancelled(job: Job, _: JobEvent) -> None:
+def _cancelled(job: Job, event: JobEvent) -> None:
     job.state = JobState.JOB_STATE_CANCELLED
+    job.cancel_reason = event.cancelled.reason
 
 
 _CHANGES: dict[str, Callable[[Job, JobEvent], None]] = {

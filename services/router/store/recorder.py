@@ -1,6 +1,7 @@
 """Makes one job durable, in order: an event after the one before, the record after the events that it sums up."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +15,7 @@ from services.router.store.compare_and_set import Conflict
 from services.router.store.event_log import EventStore, StoredEvent
 from services.router.store.records import JobStore
 from services.router.store.throttle import ProgressThrottle
-from triptych.endings import is_terminal
+from triptych.endings import is_abandoned, is_terminal
 from triptych.exchange import ExchangeError, ExchangeUnavailable, StoreFull
 from triptych.v1.job_pb2 import JobEvent, Progress
 
@@ -24,6 +25,7 @@ _PROGRESS_INTERVAL_S = 0.25
 _BUSY_EVENTS = 4
 _RETRY_S = (0.1, 0.5, 2.0)
 _FULL_RETRY_S = (0.5, 2.0, 10.0)
+_SAVE_S = 5.0
 
 
 class Recorder:
@@ -54,7 +56,8 @@ class Recorder:
         self._accepted: asyncio.Future[None] | None = None
         self._opened = job.revision > 0
         self._closed = job.over
-        self._stale = False
+        # Changes of the record, and those of them that are written.
+        self._changes = self._written = 0
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -90,7 +93,7 @@ class Recorder:
             self._queue.append(self._stamped(JobEvent(progress=held)))
         self._queue.append(self._stamped(event))
         self._closed = is_terminal(event)
-        self._stale = self._stale or self._closed
+        self._changes += self._closed
         self._start()
 
     def progress(self, progress: Progress) -> None:
@@ -103,8 +106,23 @@ class Recorder:
 
     def save(self) -> None:
         """The record has changed: write it once the events so far are written."""
-        self._stale = True
+        self._changes += 1
         self._start()
+
+    async def saved(self) -> None:
+        """Wait until the record is written as it is now. Raises ExchangeUnavailable if it is not before long."""
+        changes = self._changes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SAVE_S):
+                while self._written < changes and self._writing is not None:
+                    await asyncio.wait([self._writing])
+        if self._written < changes:
+            raise ExchangeUnavailable(f"the record of job {self._job.job_id} is not written yet; try again")
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job's end is queued, or written: nothing changes that any more."""
+        return self._closed
 
     async def settle(self) -> None:
         """Wait until all is written."""
@@ -134,7 +152,7 @@ class Recorder:
     async def _run(self) -> None:
         failures = 0
         try:
-            while not self._opened or self._queue or self._stale:
+            while not self._opened or self._queue or self._written < self._changes:
                 try:
                     await self._step()
                     failures = 0
@@ -163,15 +181,12 @@ class Recorder:
             await self._sum_up()
 
     async def _sum_up(self) -> None:
-        self._stale = False  # first: the record may change while it is written
-        try:
-            if self._job.over and self._job.spec.attachments:
-                # First: in a full bucket it makes the room that the record needs. The log has the end already.
-                await self._records.drop_spec(self._job.job_id)
-            await self._write_record()
-        except BaseException:
-            self._stale = True
-            raise
+        changes = self._changes  # it may change again while it is written
+        if self._job.over and self._job.spec.attachments:
+            # First: in a full bucket it makes the room that the record needs. The log has the end already.
+            await self._records.drop_spec(self._job.job_id)
+        await self._write_record()
+        self._written = changes
 
     async def _open(self) -> None:
         writes: list[Awaitable[object]] = [self._write_record(), self._claim(), self._write_spec()]
@@ -261,7 +276,8 @@ class Recorder:
             self._job.log(stored)
         if self._job.over:
             self._queue.clear()
-            self._closed = self._stale = True
+            self._closed = True
+            self._changes += 1
 
     async def _write_record(self) -> None:
         record = self._job.record
@@ -286,9 +302,10 @@ class Recorder:
                 raise
             if claimed.record.job.job_id == self._job.job_id:
                 return
-            if await self._records.read(tenant, claimed.record.job.job_id) is not None:
+            earlier = await self._records.read(tenant, claimed.record.job.job_id)
+            if earlier is not None and not is_abandoned(earlier.record.job):
                 raise
-            # Its router died between the claim and the job.
+            # Its router died between the claim and the job, or its client was gone.
             await self._records.claim(tenant, record.request_id, record, claimed.revision)
 
     async def _write_spec(self) -> None:

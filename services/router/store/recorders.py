@@ -36,6 +36,18 @@ class Recorders:
             self._recorders[job.job_id] = recorder
         return recorder
 
+    async def saved(self, job: LiveJob) -> None:
+        """Wait until the job's record is written as it is now. Raises ExchangeUnavailable."""
+        recorder = self._recorders.get(job.job_id)
+        if recorder is not None:
+            await recorder.saved()
+
+    async def ended(self, job: LiveJob) -> None:
+        """If the job's end is on its way into the store, wait until it is there. Raises ExchangeUnavailable."""
+        recorder = self._recorders.get(job.job_id)
+        if recorder is not None and recorder.ending:
+            await recorder.saved()
+
     def drop(self, job: LiveJob) -> None:
         """The job is recorded, or was not accepted."""
         self._recorders.pop(job.job_id, None)

@@ -92,8 +92,7 @@ class Restore:
         self._driver.handle(restored)
         if job.record.surrendered:
             self._driver.surrender.remove(job)
-        if job.record.streamed:
-            self._attendance.miss(job.job_id)
+        self._attendance.miss(job.job_id)
 
     def _withdraw(self, job: LiveJob, outputs: set[int]) -> None:
         """Tell of outputs that are no more: they are made again."""

@@ -97,7 +97,7 @@ class Bench:
             DenoiserPeer: self.denoisers,
             DecoderPeer: self.decoders,
         }
-        lists[type(peer)].append(peer)
+        next(peers for kind, peers in lists.items() if isinstance(peer, kind)).append(peer)
         await self.fleet_has({peer.worker_id})
 
     async def start_router(self, config: RouterConfig | None = None, *, wait: bool = True) -> None:

@@ -168,6 +168,26 @@ async def test_whose_router_was_killed_has_a_while_to_come_back(pair: Pair) -> N
     states = {job.job_id: (await bench.job(job.job_id)).state for job in jobs}
     assert sorted(states.values()) == sorted([JOB_STATE_SUCCEEDED, JOB_STATE_CANCELLED])
     assert states[responses[0].accepted.job_id] == JOB_STATE_SUCCEEDED
+    # Who comes back later than that begins again.
+    again = await _generate(bench.stub, request_id="gone")
+    assert again[0].accepted.job_id not in states
+    check_log([each.job_event for each in again if each.HasField("job_event")])
+
+
+async def test_a_submitted_job_goes_on_when_a_client_of_its_stream_leaves_a_standby(pair: Pair) -> None:
+    bench = pair.bench
+    await bench.denoiser.gate.open(2)
+    kept = bench.stub.GenerateMedia(pb.GenerateMediaRequest(spec=spec(), request_id="kept"))
+    job = (await kept.read()).accepted
+    await held(bench, job.job_id)
+    assert (await bench.submit(request_id="kept")).job_id == job.job_id
+    left = bench.stub.GenerateMedia(pb.GenerateMediaRequest(spec=spec(seed=20)))
+    other = (await left.read()).accepted
+    kept.cancel()
+    left.cancel()
+    assert (await bench.events(other.job_id))[-1].cancelled.reason == "CLIENT_GONE"
+    await bench.denoiser.gate.open()
+    check_log(await bench.events(job.job_id))
 
 
 async def test_who_leaves_a_standby_cancels_at_once(pair: Pair) -> None:

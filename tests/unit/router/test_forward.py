@@ -29,5 +29,5 @@ async def test_a_call_that_comes_the_moment_before_a_router_leads_does_not_wait(
     asyncio.get_running_loop().call_soon(leadership.open)
     with pytest.raises(Own):
         async with asyncio.timeout(1.0):
-            await forward.cancel("a job", ())
+            await forward.leave("a job", "a call", ())
     await forward.close()
