@@ -41,8 +41,8 @@ class RouterConfig:
     decode_timeout_s: float = 3600.0
     # How long it may take after SIGTERM until running denoises have been handed back with a checkpoint.
     drain_seconds: float = 30.0
-    # So long a job of GenerateMedia whose client was lost with its router waits for the client to come back, by its
-    # request id, before it is cancelled.
+    # So long a job of GenerateMedia calls alone, of which the last was ended by a router or lost with it, waits for its
+    # client to come back, by the request id, before it is cancelled.
     disconnect_grace_s: float = 10.0
     # Streams (watches, generations, downloads) at once.
     max_streams: int = 4096

@@ -78,7 +78,8 @@ class Client:
     async def submit(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> job_pb2.Job:
         """Hand in a job; it is durable when this returns.
 
-        `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job; without it, each call is a new job.
+        `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job, whatever became of that; without it, each
+        call is a new job.
         """
         request = router_service_pb2.SubmitJobRequest(spec=spec, request_id=request_id or uuid.uuid4().hex)
         return (await self._call(lambda stub: stub.SubmitJob, request)).job
@@ -134,7 +135,9 @@ class Client:
         Between them come the previews that the spec's policy asks for. An output that is given back to make room for
         other jobs comes again once it is made again.
 
-        Leaving early, or cancelling the task that waits here, cancels the job.
+        Leaving early, or cancelling the task that waits here, cancels the job, also if another call has handed it in by
+        the same `request_id`, which stays the cancelled job's. A client that is killed leaves the job to whoever comes
+        back by that id.
         """
         job = await self._submit_or_take_back(spec, request_id)
         ended = False

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from services.router.store.records import JobStore
 from tests.integration.router.bench import Bench, check_log, kinds, spec
 from tests.integration.router.peers import DecoderPeer
 from tests.integration.router.process import RouterProcess
@@ -56,6 +57,9 @@ async def test_a_job_that_is_submitted_while_it_is_streamed_outlives_the_stream(
     bench.denoiser.gate.close()
     call, job = await begun(bench, "once")
     assert (await bench.submit(request_id="once")).job_id == job.job_id
+    stored = await JobStore(bench.exchange).read(job.tenant, job.job_id)
+    assert stored is not None
+    assert not stored.record.streamed
     call.cancel()
     await left(bench, "later")
     await bench.denoiser.gate.open()
@@ -108,6 +112,21 @@ async def test_who_comes_back_begins_a_new_job_of_any_payload(bench: Bench) -> N
     assert await end(call) == "succeeded"
     assert (await bench.submit(other, "mine")).job_id == second.job_id
     assert (await bench.refusal(spec(), "mine")).reason is Reason.REQUEST_ID_REUSED
+
+
+async def test_a_router_that_died_before_it_summed_up_the_cancel_leaves_the_id_free(bench: Bench) -> None:
+    first = await left(bench, "mine")
+    await bench.stop_router()
+    store = JobStore(bench.exchange)
+    stored = await store.read(first.tenant, first.job_id)
+    assert stored is not None
+    stored.record.job.CopyFrom(first)
+    await store.write(stored.record, stored.revision)
+    await bench.start_router()
+    second = await bench.submit(request_id="mine")
+    check_log(await bench.events(second.job_id))
+    assert (await bench.job(first.job_id)).cancel_reason == "CLIENT_GONE"
+    assert (await bench.submit(request_id="mine")).job_id == second.job_id
 
 
 async def test_who_comes_back_at_once_has_a_job_that_is_made(bench: Bench) -> None:

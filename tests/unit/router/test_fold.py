@@ -18,6 +18,7 @@ def event(sequence: int, **kind: Any) -> pb.JobEvent:
     [
         {"succeeded": pb.JobSucceeded()},
         {"cancelled": pb.JobCancelled()},
+        {"cancelled": pb.JobCancelled(reason="CLIENT_GONE")},
         {"failed": pb.JobFailed(error={"code": 3, "message": "no"})},
     ],
 )
