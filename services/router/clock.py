@@ -8,7 +8,7 @@ _CATCHING_UP = 0.5
 
 
 class Clock:
-    """Unix seconds that always go on. Where the machine's clock is set back they go half as fast, until it is there.
+    """Unix seconds that always go on. Where the machine's clock is behind they go half as fast, until it is there.
 
     Whoever waits for a time, say a task that is held back for some seconds, would else wait for all of that as well.
     """
@@ -25,3 +25,7 @@ class Clock:
         self._now_s = max(self._wall(), self._now_s + _CATCHING_UP * (looked_s - self._looked_s))
         self._looked_s = looked_s
         return self._now_s
+
+    def advance(self, time_s: float) -> None:
+        """Go on from this time if it is later: another router's clock has been there, and jobs are ranked by it."""
+        self._now_s = max(self.now_s(), time_s)

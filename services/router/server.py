@@ -10,6 +10,7 @@ from services.router.access.principal import Principal, caller
 from services.router.access.quotas import Quotas
 from services.router.desk import Desk
 from services.router.ids import check_job_id
+from services.router.intake.attendance import Call
 from services.router.leadership.forward import call_of, is_forwarded, left_call
 from services.router.reads import views
 from services.router.reads.downloads import Downloads, find_output
@@ -72,7 +73,7 @@ class RouterServer(RouterServiceServicer):
         self, request: pb.GenerateMediaRequest, context: Context
     ) -> AsyncGenerator[pb.GenerateMediaResponse, None]:
         """As `GenerateMedia`, for a caller that has counted the stream."""
-        desk, who, call = self._open, caller(), call_of(context)
+        desk, who, call = self._open, caller(), Call(call_of(context))
         submission = asyncio.ensure_future(desk.intake.submit(request.spec, request.request_id, who, call=call))
         # Called when the call is over for any reason, before or after the job is; a job that is over stays so.
         # The stubs name a class where any callable will do.
@@ -205,7 +206,7 @@ class _Departure:
     nobody knows. While the router drains, it is the router that goes.
     """
 
-    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]", call: str) -> None:
+    def __init__(self, desk: Desk, submission: "asyncio.Future[Job]", call: Call) -> None:
         self._desk = desk
         self._submission = submission
         self._call = call

@@ -78,8 +78,8 @@ class Client:
     async def submit(self, spec: job_pb2.JobSpec, *, request_id: str | None = None) -> job_pb2.Job:
         """Hand in a job; it is durable when this returns.
 
-        `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job, whatever became of that; without it, each
-        call is a new job.
+        `request_id` (1 to 64 of A-Z a-z 0-9 _ -) makes a repeated call one job, whatever became of that; without it,
+        each call is a new job.
         """
         request = router_service_pb2.SubmitJobRequest(spec=spec, request_id=request_id or uuid.uuid4().hex)
         return (await self._call(lambda stub: stub.SubmitJob, request)).job

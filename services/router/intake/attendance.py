@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -9,6 +10,13 @@ from services.router.jobs import JobTable, LiveJob
 from triptych.endings import CLIENT_GONE
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """One GenerateMedia call as it is served. One that another router sends on again comes by the same name."""
+
+    name: str
 
 
 class Attendance:
@@ -22,11 +30,11 @@ class Attendance:
         self._grace_s = grace_s
         self._jobs = jobs
         self._cancel = cancel
-        # By call.
-        self._present: dict[str, str] = {}
+        # The jobs of the calls that are served.
+        self._present: dict[Call, str] = {}
         self._missed: dict[str, asyncio.TimerHandle] = {}
 
-    def come(self, job: LiveJob, call: str) -> None:
+    def come(self, job: LiveJob, call: Call) -> None:
         """A call of the job's client is served."""
         self._present[call] = job.job_id
         self._stop_waiting(job.job_id)
@@ -36,7 +44,7 @@ class Attendance:
         job.record.streamed = False
         self._stop_waiting(job.job_id)
 
-    def go(self, call: str, *, at_once: bool) -> None:
+    def go(self, call: Call, *, at_once: bool) -> None:
         """A call is over. One that was served to its job's end changes nothing."""
         job_id = self._present.pop(call, None)
         if job_id is None or job_id in self._present.values():
@@ -46,11 +54,11 @@ class Attendance:
         else:
             self.miss(job_id)
 
-    def leave(self, call: str, job_id: str) -> None:
+    def leave(self, name: str, job_id: str) -> None:
         """The client of a call that came through another router has gone; the call may be over already."""
-        if self._present.get(call) == job_id:
+        for call in [call for call, of in self._present.items() if (call.name, of) == (name, job_id)]:
             self.go(call, at_once=True)
-        elif job_id in self._missed:
+        if job_id in self._missed:
             self._abandon(job_id)
 
     def miss(self, job_id: str) -> None:

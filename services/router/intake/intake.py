@@ -22,7 +22,7 @@ from services.router.driver import Driver
 from services.router.going_down import going_down
 from services.router.ids import check_request_id, new_job_id
 from services.router.intake.appraiser import Appraiser, Priced
-from services.router.intake.attendance import Attendance
+from services.router.intake.attendance import Attendance, Call
 from services.router.intake.refusal import refusal
 from services.router.intake.validation import too_large
 from services.router.jobs import JobTable, LiveJob, attachment_bytes
@@ -73,10 +73,10 @@ class Intake:
         self._quotas = quotas
         self._underway: dict[tuple[str, str], asyncio.Task[Job]] = {}
 
-    async def submit(self, spec: JobSpec, request_id: str, who: Principal, *, call: str = "") -> Job:
+    async def submit(self, spec: JobSpec, request_id: str, who: Principal, *, call: Call | None = None) -> Job:
         """The accepted job, or the one that this request made before.
 
-        `call` names the GenerateMedia call that asks; without one the job goes on whatever becomes of such calls.
+        `call` is the GenerateMedia call that asks; without one the job goes on whatever becomes of such calls.
         Raises what `RouterService.SubmitJob` lists. A job is never left half accepted if the caller is cancelled.
         """
         self._check_open()
@@ -85,12 +85,12 @@ class Intake:
             raise wrong
 
         def prepare(record: JobRecord) -> None:
-            record.streamed = bool(call)
+            record.streamed = call is not None
 
         async def appraise() -> Priced:
             return await self._appraiser.appraise(spec)
 
-        attend = partial(self._attendance.come, call=call) if call else self._keep
+        attend = partial(self._attendance.come, call=call) if call is not None else self._keep
         return await self._once(_Demand(who.tenant, request_id, digest_of(spec), appraise, prepare, attend))
 
     async def _once(self, demand: "_Demand") -> Job:

@@ -15,6 +15,7 @@ from services.router.store.event_log import EventStore
 from services.router.store.recorders import Recorders
 from services.router.store.records import JobStore, StoredRecord
 from services.router.store.retention import Retention
+from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.exchange import Exchange, ExchangeError
 from triptych.v1.job_pb2 import JobEvent, JobQueued, JobRequeued, JobSpec, JobState
@@ -71,6 +72,7 @@ class Restore:
     async def _take_up(self, stored: StoredRecord) -> None:
         spec = await self._spec(stored)
         known = stored.record.job
+        self._driver.clock.advance(seconds_of(known.create_time))
         request = job_request(known.job_id, known.tenant, spec, stage_seconds(known.estimate))
         job = LiveJob(stored.record, spec, request)
         job.revision = stored.revision

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.router.store.records import JobStore
 from tests.integration.router.bench import CONFIG, Bench, check_log, spec
 from tests.integration.router.process import RouterProcess
 from tests.natsd import NatsServer
@@ -125,6 +126,26 @@ async def test_a_drain_has_what_runs_handed_back_and_starts_nothing(bench: Bench
     assert not bench.denoiser.calls_of(queued.job_id)
     await bench.start_router()
     for job in (running, queued):
+        check_log(await bench.events(job.job_id))
+
+
+async def test_jobs_wait_in_turn_although_the_next_routers_clock_is_behind(bench: Bench) -> None:
+    bench.encoder.gate.close()
+    first = await bench.submit()
+    await bench.stop_router()
+    store = JobStore(bench.exchange)
+    stored = await store.read(first.tenant, first.job_id)
+    assert stored is not None
+    # As a router ten minutes ahead would have written it.
+    ahead = stored.record.job
+    ahead.create_time.seconds += 600
+    ahead.rank += 600
+    await store.write(stored.record, stored.revision)
+    await bench.start_router()
+    second = await bench.submit(spec(seed=20))
+    assert second.rank > ahead.rank
+    await bench.encoder.gate.open()
+    for job in (first, second):
         check_log(await bench.events(job.job_id))
 
 

@@ -44,3 +44,12 @@ def test_set_back_it_goes_on_at_half_its_pace_until_the_machine_is_there(machine
     assert clock.now_s() == 1100.0
     machine.pass_s(50.0)
     assert clock.now_s() == 1150.0
+
+
+def test_behind_anothers_it_goes_on_from_there(machine: Machine, clock: Clock) -> None:
+    clock.advance(990.0)
+    assert clock.now_s() == 1000.0
+    clock.advance(1100.0)
+    assert clock.now_s() == 1100.0
+    machine.pass_s(20.0)
+    assert clock.now_s() == 1110.0
