@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Literal
 
 from triptych.config import ConfigError, load_toml
-from triptych.limits import MAX_OUTPUTS, MAX_SIDE, MAX_STEPS
+from triptych.limits import MAX_FRAMES, MAX_OUTPUTS, MAX_SIDE, MAX_STEPS
 
 DtypeName = Literal["float32", "float16", "bfloat16"]
+# Of a model's limits.
+_MOST = (
+    ("max_side", MAX_SIDE),
+    ("max_step_count", MAX_STEPS),
+    ("max_frame_count", MAX_FRAMES),
+    ("max_output_count", MAX_OUTPUTS),
+)
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
@@ -42,7 +49,7 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 < self.min_side <= self.max_side:
             raise ValueError("limits: 0 < min_side ≤ max_side must hold")
-        for name, most in (("max_side", MAX_SIDE), ("max_step_count", MAX_STEPS), ("max_output_count", MAX_OUTPUTS)):
+        for name, most in _MOST:
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"limits.{name} must be 1 to {most}")
 

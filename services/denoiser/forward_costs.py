@@ -48,9 +48,16 @@ def forward_costs(checkpoint: Checkpoint, defaults: Defaults, cache: Path | None
     return costs
 
 
-def default_cache() -> Path:
-    """Where counts are remembered: `$XDG_CACHE_HOME/triptych/forward_costs`, by default below `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triptych" / "forward_costs"
+def default_cache() -> Path | None:
+    """Return where counts are remembered: `$XDG_CACHE_HOME/triptych/forward_costs`, by default below `~/.cache`.
+
+    None for a user without a home: `HOME` is not set, and the system does not know the user.
+    """
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "triptych" / "forward_costs"
 
 
 def _count(checkpoint: Checkpoint, sizes: list[tuple[int, int]], defaults: Defaults) -> list[ForwardCost]:

@@ -1,7 +1,7 @@
 """What a worker checks of a job itself, whoever calls: enough that nothing unbounded starts."""
 
 from triptych.errors import Violation, invalid
-from triptych.limits import MAX_OUTPUTS, MAX_SEED, MAX_SIDE, MAX_STEPS
+from triptych.limits import MAX_FPS, MAX_FRAMES, MAX_OUTPUTS, MAX_SEED, MAX_SIDE, MAX_STEPS, MIN_FPS
 from triptych.previews import check_policy
 from triptych.v1.job_pb2 import Amendment, AttachmentRole, JobSpec, MediaFormat
 
@@ -15,6 +15,8 @@ def check_spec(spec: JobSpec) -> None:
         ("step_count", spec.step_count, 1, MAX_STEPS),
         ("width", spec.width, 1, MAX_SIDE),
         ("height", spec.height, 1, MAX_SIDE),
+        # An image has none.
+        ("frame_count", spec.frame_count, 0, MAX_FRAMES),
         ("output_count", spec.output_count, 1, MAX_OUTPUTS),
         ("seed", spec.seed, 0, MAX_SEED),
     ]
@@ -23,6 +25,8 @@ def check_spec(spec: JobSpec) -> None:
         for name, value, low, high in ranges
         if not low <= value <= high
     ]
+    if spec.HasField("fps") and not MIN_FPS <= spec.fps <= MAX_FPS:
+        violations.append(Violation("spec.fps", f"must be {MIN_FPS:g} to {MAX_FPS:g}, is {spec.fps}"))
     if not spec.HasField("seed"):
         violations.append(Violation("spec.seed", "must be set: the router draws one"))
     if spec.output_format not in MediaFormat.values():

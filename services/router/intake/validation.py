@@ -5,10 +5,11 @@ from math import isfinite
 
 from services.router.intake.attachments import check_attachments
 from services.router.intake.extra import check_extra
+from services.router.intake.formats import FORMATS, check_format
 from triptych.catalog import CatalogModel
 from triptych.durations import seconds_of, seconds_within
 from triptych.errors import TriptychError, Violation, invalid
-from triptych.limits import MAX_SEED
+from triptych.limits import MAX_FPS, MAX_SEED, MIN_FPS
 from triptych.previews import DEFAULT_SIDE, check_policy
 from triptych.v1.job_pb2 import JobSpec, MediaFormat, PriorityClass
 from triptych.v1.worker_pb2 import ModelProfile
@@ -16,18 +17,11 @@ from triptych.v1.worker_pb2 import ModelProfile
 # Every JSON reader keeps it exactly.
 _DRAWN_SEEDS = 2**53
 _MAX_GUIDANCE = 1000.0
-# Below it, animated files cannot hold the time that a frame is shown.
-_MIN_FPS = 0.1
-_MAX_FPS = 240.0
 # The end of the year 9999: no reader of timestamps knows a later one.
 _LAST_S = 253_402_300_799
 _MIN_WITHIN_S = 1e-9
 # Entries of one list that are named; more are as wrong, and say no more.
 _MAX_NAMED = 16
-_FORMATS = {
-    "image": (MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_JPEG, MediaFormat.MEDIA_FORMAT_WEBP),
-    "video": (MediaFormat.MEDIA_FORMAT_MP4, MediaFormat.MEDIA_FORMAT_PNG, MediaFormat.MEDIA_FORMAT_WEBP),
-}
 
 
 def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> JobSpec:
@@ -43,7 +37,8 @@ def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> 
         *_check_counts(full, model),
         *_check_size(full, model, profile),
         *_check_video(spec, full, model, profile),
-        *_check_choices(full, model),
+        *_check_choices(full),
+        *check_format(full, model.media_kind),
         *(check_policy(full.preview) if full.HasField("preview") else ()),
         *check_attachments(full, profile),
         *check_extra(full, profile),
@@ -106,7 +101,7 @@ def _fill_in(spec: JobSpec, model: CatalogModel) -> None:
     if spec.priority_class == PriorityClass.PRIORITY_CLASS_UNSPECIFIED:
         spec.priority_class = PriorityClass.PRIORITY_CLASS_STANDARD
     if spec.output_format == MediaFormat.MEDIA_FORMAT_UNSPECIFIED:
-        spec.output_format = _FORMATS[model.media_kind][0]
+        spec.output_format = next(iter(FORMATS[model.media_kind]))
     if not spec.HasField("frame_count"):
         spec.frame_count = defaults.frame_count if model.media_kind == "video" else 1
     if model.media_kind == "video" and not spec.HasField("fps"):
@@ -171,19 +166,15 @@ def _check_video(asked: JobSpec, spec: JobSpec, model: CatalogModel, profile: Mo
         found.append(Violation("spec.frame_count", f"must be 1 to {model.limits.max_frame_count}"))
     elif (spec.frame_count - 1) % every:
         found.append(Violation("spec.frame_count", f"must be 1 + k × {every}"))
-    if not _MIN_FPS <= spec.fps <= _MAX_FPS:
-        found.append(Violation("spec.fps", f"must be {_MIN_FPS:g} to {_MAX_FPS:g}"))
+    if not MIN_FPS <= spec.fps <= MAX_FPS:
+        found.append(Violation("spec.fps", f"must be {MIN_FPS:g} to {MAX_FPS:g}"))
     return found
 
 
-def _check_choices(spec: JobSpec, model: CatalogModel) -> list[Violation]:
+def _check_choices(spec: JobSpec) -> list[Violation]:
     found = []
     if spec.priority_class not in PriorityClass.values():
         found.append(Violation("spec.priority_class", f"{spec.priority_class} is not a class"))
-    formats = _FORMATS[model.media_kind]
-    if spec.output_format not in formats:
-        names = ", ".join(MediaFormat.Name(each).removeprefix("MEDIA_FORMAT_") for each in formats)
-        found.append(Violation("spec.output_format", f"this model makes {model.media_kind}s: {names}"))
     for index, adapter in enumerate(spec.adapters):
         found.append(Violation(f"spec.adapters[{index}].name", f"no adapter is called {adapter.name[:64]!r}"))
     return found[:_MAX_NAMED]

@@ -1,5 +1,8 @@
 """Forwards counted without weights, for every family whose blocks need no picture."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +82,15 @@ def test_worker_and_router_count_tokens_alike(width: int, height: int, frames: i
     profile = ModelProfile(vae_scale_factor=8, patch_size=2, vae_temporal_factor=temporal, text_token_count=512)
     grid = TokenGrid(8, 2, temporal, 512)
     assert token_count(profile, width, height, frames) == grid.tokens(width, height, frames)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that the system does not know")
+def test_a_user_without_a_home_has_no_place_to_remember() -> None:
+    program = (
+        "import os; from services.denoiser.forward_costs import default_cache; os.setuid(54321); print(default_cache())"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stdout) == (0, "None\n"), run.stderr

@@ -1,5 +1,6 @@
 """What a worker refuses of a job whoever calls."""
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ def test_a_complete_spec_passes() -> None:
         ({"step_count": 1001}, "spec.step_count"),
         ({"width": 0}, "spec.width"),
         ({"height": 2**32 - 1}, "spec.height"),
+        ({"frame_count": 10_001}, "spec.frame_count"),
+        ({"fps": 0.0}, "spec.fps"),
+        ({"fps": inf}, "spec.fps"),
+        ({"fps": nan}, "spec.fps"),
         ({"output_count": 5}, "spec.output_count"),
         ({"seed": 2**64 - 1}, "spec.seed"),
         ({"seed": None}, "spec.seed"),
