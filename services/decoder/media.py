@@ -68,9 +68,15 @@ def _png(frames: list[Image.Image], rate: Fraction) -> bytes:
     if others:
         # Pillow merges equal frames of one blending; to frames without transparency both blendings are the same.
         blends = [index % 2 for index in range(len(frames))]
-        options |= {"save_all": True, "append_images": others, "blend": blends, "duration": float(1000 / rate), "loop": 0}
+        options |= {
+            "save_all": True,
+            "append_images": others,
+            "blend": blends,
+            "duration": float(1000 / rate),
+            "loop": 0,
+        }
     file = io.BytesIO()
-    first.save(file, "PNG", **options)  # type: ignore[arg-type]
+    first.save(file, "PNG", **options)
     return file.getvalue()
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from fractions import Fraction
 
-from PIL import Image
-
 from services.decoder.pictures import Frames, pictures
 from services.decoder.webp import webp
 from triptych.limits import MAX_ANIMATED_FPS
@@ -42,4 +40,3 @@ def _tries(size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], int]]:
     while True:
         yield from ((size, quality) for quality in _QUALITIES)
         size = max(1, size[0] // 2), max(1, size[1] // 2)
-

@@ -44,7 +44,7 @@ def durations_ms(count: int, seconds: Fraction) -> list[int]:
 
 def _still(frame: Image.Image, **options: object) -> bytes:
     file = io.BytesIO()
-    frame.convert("RGB").save(file, "WEBP", **options)  # type: ignore[arg-type]
+    frame.convert("RGB").save(file, "WEBP", **options)
     return file.getvalue()
 
 

@@ -103,8 +103,11 @@ class _MediaFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MediaForm
     MEDIA_FORMAT_PNG: _MediaFormat.ValueType  # 1
     """Lossless; for a video, an animated PNG."""
     MEDIA_FORMAT_JPEG: _MediaFormat.ValueType  # 2
+    """Images only."""
     MEDIA_FORMAT_WEBP: _MediaFormat.ValueType  # 3
+    """At most 16,383 pixels a side; for a video, animated."""
     MEDIA_FORMAT_MP4: _MediaFormat.ValueType  # 4
+    """Videos only: H.264, at most what its level 6.2 allows. Sides are even."""
 
 class MediaFormat(_MediaFormat, metaclass=_MediaFormatEnumTypeWrapper): ...
 
@@ -113,8 +116,11 @@ MEDIA_FORMAT_UNSPECIFIED: MediaFormat.ValueType  # 0
 MEDIA_FORMAT_PNG: MediaFormat.ValueType  # 1
 """Lossless; for a video, an animated PNG."""
 MEDIA_FORMAT_JPEG: MediaFormat.ValueType  # 2
+"""Images only."""
 MEDIA_FORMAT_WEBP: MediaFormat.ValueType  # 3
+"""At most 16,383 pixels a side; for a video, animated."""
 MEDIA_FORMAT_MP4: MediaFormat.ValueType  # 4
+"""Videos only: H.264, at most what its level 6.2 allows. Sides are even."""
 Global___MediaFormat: _TypeAlias = MediaFormat  # noqa: Y015
 
 class _AttachmentRole:
@@ -241,6 +247,7 @@ class JobSpec(_message.Message):
     frame_count: _builtins.int
     """Videos only."""
     fps: _builtins.float
+    """0.1 to 240; to 90 for an animated PNG or WebP."""
     output_count: _builtins.int
     """1 to 4."""
     priority_class: Global___PriorityClass.ValueType
@@ -588,7 +595,7 @@ class Output(_message.Message):
     width: _builtins.int
     height: _builtins.int
     frame_count: _builtins.int
-    """1 for an image."""
+    """1 for an image. The file has as many, equal ones too."""
     seed: _builtins.int
     @_builtins.property
     def data(self) -> _tensor_pb2.DataRef: ...

@@ -18,7 +18,7 @@ from PIL import Image
 from tests.integration.whole.jobs import events_of, finished, job
 from tests.natsd import NatsServer
 from triptych.client import Client
-from triptych.v1.job_pb2 import JOB_STATE_SUCCEEDED, MEDIA_FORMAT_MP4, MediaFormat, PreviewPolicy
+from triptych.v1.job_pb2 import JOB_STATE_SUCCEEDED, MEDIA_FORMAT_MP4, PreviewPolicy
 
 WAIT_S = 90.0
 STAGES = ("encoder", "denoiser", "decoder")

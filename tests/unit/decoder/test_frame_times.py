@@ -46,9 +46,7 @@ def latest_s(durations_ms: Iterable[float], fps: float) -> float:
 @pytest.mark.parametrize("fps", RATES)
 @pytest.mark.parametrize("media_format", ANIMATED)
 @pytest.mark.parametrize("frames", [moving(COUNT), still(COUNT)], ids=["moving", "still"])
-def test_an_animation_keeps_time(
-    frames: list[Image.Image], media_format: "MediaFormat.ValueType", fps: float
-) -> None:
+def test_an_animation_keeps_time(frames: list[Image.Image], media_format: "MediaFormat.ValueType", fps: float) -> None:
     times = shown_ms(encode_media(frames, media_format, fps, is_video=True)[0])
     assert len(times) == COUNT
     assert latest_s(times, fps) <= HALF_A_MS
