@@ -26,8 +26,8 @@ MEDIA_TYPES: dict["MediaFormat.ValueType", str] = {
 }
 JPEG_QUALITY = 92
 WEBP_QUALITY = 90
-# Of an animation no more: that takes twice the time, and gains nothing.
-STILL_EFFORT, ANIMATION_EFFORT = 4, 0
+# More takes an animation twice the time, and gains nothing. With less than 2, WebP does not hold large detailed frames.
+STILL_EFFORT, ANIMATION_EFFORT = 4, 2
 # Of a video whose job says nothing of it.
 DEFAULT_FPS = 16.0
 

@@ -105,7 +105,7 @@ class _MediaFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MediaForm
     MEDIA_FORMAT_JPEG: _MediaFormat.ValueType  # 2
     """Images only."""
     MEDIA_FORMAT_WEBP: _MediaFormat.ValueType  # 3
-    """At most 16,383 pixels a side; for a video, animated."""
+    """At most 16,383 pixels a side and 67,108,864 in all; for a video, animated."""
     MEDIA_FORMAT_MP4: _MediaFormat.ValueType  # 4
     """Videos only: H.264, at most what its level 6.2 allows. Sides are even."""
 
@@ -118,7 +118,7 @@ MEDIA_FORMAT_PNG: MediaFormat.ValueType  # 1
 MEDIA_FORMAT_JPEG: MediaFormat.ValueType  # 2
 """Images only."""
 MEDIA_FORMAT_WEBP: MediaFormat.ValueType  # 3
-"""At most 16,383 pixels a side; for a video, animated."""
+"""At most 16,383 pixels a side and 67,108,864 in all; for a video, animated."""
 MEDIA_FORMAT_MP4: MediaFormat.ValueType  # 4
 """Videos only: H.264, at most what its level 6.2 allows. Sides are even."""
 Global___MediaFormat: _TypeAlias = MediaFormat  # noqa: Y015

@@ -7,15 +7,19 @@ from triptych.errors import Violation
 from triptych.limits import MAX_ANIMATED_FPS, MAX_FPS, MAX_SIDE
 from triptych.v1.job_pb2 import JobSpec, MediaFormat
 
-# ITU-T H.264, table A-1, level 6.2: macroblocks of a frame, and of a second. A macroblock has 16 × 16 pixels.
-_H264_FRAME_BLOCKS = 139_264
-_H264_BLOCKS_A_SECOND = 16_711_680
+# Pixels a side of the blocks that H.264 and WebP are made of.
 _BLOCK = 16
+# ITU-T H.264, table A-1, level 6.2.
+_H264_BLOCKS = 139_264
+_H264_BLOCKS_A_SECOND = 16_711_680
+_WEBP_SIDE = 16_383
+# Of what each block is like WebP has 512 KiB. A detailed image takes up to ten bits a block; here there are sixteen.
+_WEBP_BLOCKS = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What a file holds at most. Sides in pixels; blocks are those of H.264."""
+    """What a file holds at most: sides in pixels, and blocks of a frame."""
 
     max_side: int = MAX_SIDE
     side_multiple: int = 1
@@ -26,21 +30,20 @@ class Holds:
 
 _STILL = Holds()
 _ANIMATION = Holds(max_fps=MAX_ANIMATED_FPS)
-_WEBP_SIDE = 16_383
 # By kind of model; the first is what a job gets that names none. PNG holds 2³¹ - 1 pixels a side, JPEG 65,500.
 FORMATS: dict[str, dict["MediaFormat.ValueType", Holds]] = {
     "image": {
         MediaFormat.MEDIA_FORMAT_PNG: _STILL,
         MediaFormat.MEDIA_FORMAT_JPEG: _STILL,
-        MediaFormat.MEDIA_FORMAT_WEBP: Holds(max_side=_WEBP_SIDE),
+        MediaFormat.MEDIA_FORMAT_WEBP: Holds(max_side=_WEBP_SIDE, max_blocks=_WEBP_BLOCKS),
     },
     "video": {
         # Two by two pixels share a colour, so that sides are even.
         MediaFormat.MEDIA_FORMAT_MP4: Holds(
-            side_multiple=2, max_blocks=_H264_FRAME_BLOCKS, max_blocks_a_second=_H264_BLOCKS_A_SECOND
+            side_multiple=2, max_blocks=_H264_BLOCKS, max_blocks_a_second=_H264_BLOCKS_A_SECOND
         ),
         MediaFormat.MEDIA_FORMAT_PNG: _ANIMATION,
-        MediaFormat.MEDIA_FORMAT_WEBP: Holds(max_side=_WEBP_SIDE, max_fps=MAX_ANIMATED_FPS),
+        MediaFormat.MEDIA_FORMAT_WEBP: Holds(max_side=_WEBP_SIDE, max_blocks=_WEBP_BLOCKS, max_fps=MAX_ANIMATED_FPS),
     },
 }
 

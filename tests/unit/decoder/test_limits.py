@@ -3,6 +3,7 @@
 import io
 
 import av
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -32,3 +33,11 @@ def test_the_longest_video() -> None:
         data, _ = encode_media([Image.new("RGB", size, "teal")] * 2, MEDIA_FORMAT_MP4, 240.0, is_video=True)
         with av.open(io.BytesIO(data)) as container:
             assert [(frame.width, frame.height) for frame in container.decode(video=0)] == [size] * 2
+
+
+def test_a_large_detailed_frame_of_an_animation() -> None:
+    """What WebP has to say of its blocks takes more than there is room for, unless the encoder heeds it."""
+    spots = np.random.RandomState(0).randint(0, 256, (820, 820, 3), dtype=np.uint8)
+    frames = [Image.fromarray(spots).resize((4_096, 4_096)), Image.new("RGB", (4_096, 4_096), "teal")]
+    data, _ = encode_media(frames, MEDIA_FORMAT_WEBP, 16.0, is_video=True)
+    assert getattr(Image.open(io.BytesIO(data)), "n_frames", 1) == 2

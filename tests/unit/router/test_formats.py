@@ -32,6 +32,8 @@ def violations(kind: str, media_format: str, **fields: Any) -> list[Violation]:
     [
         ("image", "WEBP", {"width": 16_384, "height": 64}, "spec.width", "16383"),
         ("image", "WEBP", {"width": 64, "height": 16_384}, "spec.height", "16383"),
+        ("image", "WEBP", {"width": 8_192, "height": 8_193}, "spec.width", "67108864"),
+        ("video", "WEBP", {"width": 8_208, "height": 8_192}, "spec.width", "67108864"),
         ("image", "MP4", {}, "spec.output_format", "PNG, JPEG, WEBP"),
         ("video", "JPEG", {}, "spec.output_format", "MP4, PNG, WEBP"),
         ("video", "WEBP", {"width": 16_384, "height": 64}, "spec.width", "16383"),
@@ -58,7 +60,8 @@ def test_what_a_format_cannot_hold(
     [
         ("image", "PNG", {"width": 16_384, "height": 16_384}),
         ("image", "JPEG", {"width": 16_384, "height": 63}),
-        ("image", "WEBP", {"width": 16_383, "height": 16_383}),
+        ("image", "WEBP", {"width": 8_192, "height": 8_192}),
+        ("image", "WEBP", {"width": 63, "height": 16_383}),
         ("video", "WEBP", {"width": 16_383, "height": 63, "fps": 90}),
         ("video", "PNG", {"width": 65, "height": 63, "fps": 90}),
         ("video", "MP4", {"width": 16_384, "height": 2_176, "fps": 24}),
