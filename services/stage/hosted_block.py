@@ -17,10 +17,13 @@ from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineB
 from services.stage.block_contract import BlockContract
 from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
 from services.stage.module_fork import fork_module
+from triptych.errors import Violation, invalid
 
 log = structlog.get_logger()
 # Components that keep a state from step to step: every job has its own. (A VAE keeps one from frame to frame.)
 _STATEFUL = (SchedulerMixin, BaseGuidance)
+# What of the job's inputs decides its size, with the field that it is from.
+_SIZE_FIELDS = {"width": "spec.width", "height": "spec.height", "num_frames": "spec.frame_count"}
 _PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
@@ -77,19 +80,20 @@ class HostedBlock:
     def run(self, fork: Any, values: Mapping[str, tuple[Any, str]], inputs: Mapping[str, Any]) -> PipelineState:
         """Run the block on values of earlier blocks and on a job's inputs; those it does not declare are left out.
 
-        As the pipeline's own call does it, but for its looking up of what the block declares and its deep copy of the
+        What an earlier block made of an input (a longer prompt, say) is in its place. Raises `TriptychError`
+        (INVALID_FIELD) if the block gives the job another size than was asked for, priced and admitted. As the
+        pipeline's own call does it, but for its looking up of what the block declares and its deep copy of the
         state, which together take longer than a small model's step.
         """
         state = PipelineState()
         for name, (value, kind) in values.items():
             state.set(name, value, kind or None)
         for param in self.contract.params:
-            if param.name in inputs:
-                state.set(param.name, inputs[param.name], param.kwargs_type)
-            elif param.name and param.name not in state.values:
-                state.set(param.name, param.default, param.kwargs_type)
+            if param.name and param.name not in state.values:
+                state.set(param.name, inputs.get(param.name, param.default), param.kwargs_type)
         with torch.no_grad():
             _, state = fork._blocks(fork, state)
+        _check_size(state, inputs)
         return state
 
     def outputs(self, state: PipelineState) -> dict[str, tuple[Any, str]]:
@@ -97,6 +101,16 @@ class HostedBlock:
         contract = self.contract
         values = {name: (state.get(name), kind) for name, kind in contract.outputs.items() if name in contract.carried}
         return {name: value for name, value in values.items() if value[0] is not None}
+
+
+def _check_size(state: PipelineState, inputs: Mapping[str, Any]) -> None:
+    violations = [
+        Violation(field, f"is {inputs[name]}; the model makes {made} of it: ask for that")
+        for name, field in _SIZE_FIELDS.items()
+        if name in inputs and (made := state.get(name)) is not None and made != inputs[name]
+    ]
+    if violations:
+        raise invalid(*violations)
 
 
 def stored_components(pipeline: Any) -> dict[str, Any]:

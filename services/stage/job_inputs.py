@@ -1,23 +1,16 @@
 """From a job to the inputs that pipeline blocks declare: the field's names on one side, diffusers' on the other."""
 
-import io
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import torch
 from google.protobuf.json_format import MessageToDict
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from triptych.attachments import ATTACHMENT_INPUTS, read_attachment
 from triptych.errors import Violation, invalid
-from triptych.v1.job_pb2 import (
-    ATTACHMENT_ROLE_CONTROL_IMAGE,
-    ATTACHMENT_ROLE_IMAGE,
-    ATTACHMENT_ROLE_LAST_IMAGE,
-    ATTACHMENT_ROLE_MASK,
-    Attachment,
-    AttachmentRole,
-    JobSpec,
-)
+from triptych.images import UnusableImage, fit
+from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, ATTACHMENT_ROLE_MASK, JobSpec
 
 # The state of the noise generator after a block that drew from it: the next one goes on from there.
 GENERATOR_STATE = "triptych.generator_state"
@@ -33,29 +26,20 @@ _FIELD_INPUTS: dict[_Field, str] = {
     "guidance": "guidance_scale",
     "frame_count": "num_frames",
 }
-_ATTACHMENT_INPUTS: dict["AttachmentRole.ValueType", tuple[str, str]] = {
-    ATTACHMENT_ROLE_IMAGE: ("image", "RGB"),
-    ATTACHMENT_ROLE_MASK: ("mask_image", "L"),
-    ATTACHMENT_ROLE_CONTROL_IMAGE: ("control_image", "RGB"),
-    ATTACHMENT_ROLE_LAST_IMAGE: ("last_image", "RGB"),
-}
-
-# As the router takes them: Pillow knows formats that can do more.
-_FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
     """Inputs for blocks that declare `declared` (diffusers' `InputParam`s); what is not set is left to the block.
 
-    Raises `TriptychError` (INVALID_FIELD) for an attachment that is no picture or an `extra` of the wrong type.
+    Images have the job's size, so that no block has a reason to make it another. Raises `TriptychError`
+    (INVALID_FIELD) for an attachment that is no image or an `extra` of the wrong type.
     """
     params = {param.name: param for param in declared if param.name}
     inputs: dict[str, Any] = {
         name: getattr(spec, field) for field, name in _FIELD_INPUTS.items() if spec.HasField(field)
     }
-    for index, attachment in enumerate(spec.attachments):
-        name, mode = _ATTACHMENT_INPUTS[attachment.role]
-        inputs[name] = _picture(index, attachment, mode)
+    inputs["max_area"] = spec.width * spec.height
+    inputs |= _images(spec)
     for name, value in MessageToDict(spec.extra).items():
         if name in params and value is not None:
             inputs[name] = _typed(name, value, params[name])
@@ -75,12 +59,21 @@ def noise(spec: JobSpec, output_index: int | None) -> torch.Generator | None:
     return None if output_index is None else torch.Generator().manual_seed(spec.seed + output_index)
 
 
-def _picture(index: int, attachment: Attachment, mode: str) -> Image.Image:
+def _images(spec: JobSpec) -> dict[str, Image.Image]:
+    """The attachments by the inputs that they are for, each fitted to the job's size."""
+    images = {attachment.role: _image(spec, index) for index, attachment in enumerate(spec.attachments)}
+    if {ATTACHMENT_ROLE_IMAGE, ATTACHMENT_ROLE_MASK} <= images.keys():
+        # So that it is cut as its image is.
+        images[ATTACHMENT_ROLE_MASK] = images[ATTACHMENT_ROLE_MASK].resize(images[ATTACHMENT_ROLE_IMAGE].size)
+    size = (spec.width, spec.height)
+    return {ATTACHMENT_INPUTS[role]: fit(image, size) for role, image in images.items()}
+
+
+def _image(spec: JobSpec, index: int) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(attachment.data), formats=_FORMATS).convert(mode)
-    # Pillow tells of a broken chunk of a PNG with a SyntaxError.
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise invalid(Violation(f"spec.attachments[{index}].data", f"cannot be read as a picture: {error}")) from error
+        return read_attachment(spec.attachments[index])
+    except UnusableImage as error:
+        raise invalid(Violation(f"spec.attachments[{index}].data", str(error))) from error
 
 
 def _typed(name: str, value: Any, param: Any) -> Any:

@@ -101,6 +101,7 @@ async def run_estimate(args: argparse.Namespace, terminal: Terminal) -> int:
     for name, part in (("encode", estimate.encode), ("denoise", estimate.denoise), ("decode", estimate.decode)):
         terminal.say(f"{name:<8} {seconds(seconds_of(part))}")
     terminal.say(f"{'total':<8} {seconds(estimate_s(estimate))} for {estimate.forward_count} forwards")
+    terminal.say(f"{'size':<8} {answer.width}x{answer.height}")
     terminal.say(f"{'pool':<8} {answer.verdict.pool or '-'}")
     terminal.say(f"{'start':<8} in {seconds(seconds_of(answer.verdict.wait))}")
     terminal.say(f"{'verdict':<8} {_verdict(answer.verdict)}")

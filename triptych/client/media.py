@@ -1,10 +1,10 @@
 """Pictures and videos on their way in and out."""
 
-import mimetypes
 from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.errors import Violation, invalid
+from triptych.file_kinds import MEDIA_TYPES, file_kind, wrong_kind
 from triptych.limits import MAX_ATTACHMENT_BYTES
 from triptych.v1 import job_pb2
 
@@ -15,7 +15,6 @@ _SUFFIXES = {
     "image/webp": ".webp",
     "video/mp4": ".mp4",
 }
-_ATTACHABLE = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,14 @@ def replace_file(path: Path, data: bytes) -> Path:
 def attachment(
     path: Path | str, role: job_pb2.AttachmentRole.ValueType = job_pb2.ATTACHMENT_ROLE_IMAGE
 ) -> job_pb2.Attachment:
-    """A PNG, JPEG or WebP file to go with a job. Raises `TriptychError` (INVALID_FIELD)."""
-    path = Path(path)
-    media_type, _ = mimetypes.guess_type(path.name)
-    if path.suffix.lower() == ".webp":  # not in every system's table
-        media_type = "image/webp"
-    if media_type not in _ATTACHABLE:
-        raise invalid(Violation("spec.attachments", f"{path}: must be a .png, .jpg or .webp file"))
+    """A PNG, JPEG or WebP file, whatever its name, to go with a job. Raises `TriptychError` (INVALID_FIELD)."""
     try:
-        data = path.read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_ATTACHMENT_BYTES + 1)
     except OSError as error:
         raise invalid(Violation("spec.attachments", f"{path}: {error.strerror or error}")) from error
+    if why := wrong_kind(data):
+        raise invalid(Violation("spec.attachments", f"{path}: {why}"))
     if len(data) > MAX_ATTACHMENT_BYTES:
         raise invalid(Violation("spec.attachments", f"{path}: larger than {MAX_ATTACHMENT_BYTES >> 20} MiB"))
-    return job_pb2.Attachment(role=role, media_type=media_type, data=data)
+    return job_pb2.Attachment(role=role, media_type=MEDIA_TYPES[file_kind(data)], data=data)

@@ -133,7 +133,10 @@ class _AttachmentRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attach
     ATTACHMENT_ROLE_IMAGE: _AttachmentRole.ValueType  # 1
     """Image to start from (image-to-image), or the first frame of a video."""
     ATTACHMENT_ROLE_MASK: _AttachmentRole.ValueType  # 2
-    """Mask of the region to paint anew."""
+    """Which part of the image to paint anew: white is painted anew, black is kept. If the mask's alpha varies, that alone
+    decides, whatever its colours: transparent is painted anew, opaque is kept. It has the image's shape, at any
+    resolution, and is fitted exactly as the image is.
+    """
     ATTACHMENT_ROLE_CONTROL_IMAGE: _AttachmentRole.ValueType  # 3
     """Image that steers a control network."""
     ATTACHMENT_ROLE_LAST_IMAGE: _AttachmentRole.ValueType  # 4
@@ -145,7 +148,10 @@ ATTACHMENT_ROLE_UNSPECIFIED: AttachmentRole.ValueType  # 0
 ATTACHMENT_ROLE_IMAGE: AttachmentRole.ValueType  # 1
 """Image to start from (image-to-image), or the first frame of a video."""
 ATTACHMENT_ROLE_MASK: AttachmentRole.ValueType  # 2
-"""Mask of the region to paint anew."""
+"""Which part of the image to paint anew: white is painted anew, black is kept. If the mask's alpha varies, that alone
+decides, whatever its colours: transparent is painted anew, opaque is kept. It has the image's shape, at any
+resolution, and is fitted exactly as the image is.
+"""
 ATTACHMENT_ROLE_CONTROL_IMAGE: AttachmentRole.ValueType  # 3
 """Image that steers a control network."""
 ATTACHMENT_ROLE_LAST_IMAGE: AttachmentRole.ValueType  # 4
@@ -154,7 +160,10 @@ Global___AttachmentRole: _TypeAlias = AttachmentRole  # noqa: Y015
 
 @_typing.final
 class Attachment(_message.Message):
-    """A picture that the job starts from."""
+    """An image that the job starts from, taken as an image viewer shows it: upright (EXIF), in sRGB (ICC; a broken profile
+    is left aside), its transparent parts on white. It is fitted to the job's width and height: resized to cover them
+    (Lanczos), then cropped around its middle.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -163,9 +172,11 @@ class Attachment(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     role: Global___AttachmentRole.ValueType
     media_type: _builtins.str
-    """"image/png", "image/jpeg" or "image/webp"."""
+    """Not read: the content decides. In Job.spec it is "image/png", "image/jpeg" or "image/webp", whichever it is."""
     data: _builtins.bytes
-    """The encoded file, at most 3 MiB in all attachments of a job."""
+    """A whole PNG, JPEG or WebP file of one image, at most 64 million pixels and 16384 a side; at most 3 MiB in all
+    attachments of a job. Other formats, animations and broken files are refused.
+    """
     def __init__(
         self,
         *,
@@ -242,7 +253,9 @@ class JobSpec(_message.Message):
     step_count: _builtins.int
     guidance: _builtins.float
     width: _builtins.int
-    """Pixels; multiples of the model's grid."""
+    """Pixels; multiples of the model's grid. Unset in a job with a start image, else a control image: by its aspect, beside
+    the side that is set, or on the area of the model's defaults; rounded down to the grid, within the model's limits.
+    """
     height: _builtins.int
     frame_count: _builtins.int
     """Videos only."""

@@ -413,7 +413,12 @@ class EstimateJobResponse(_message.Message):
 
     ESTIMATE_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HEIGHT_FIELD_NUMBER: _builtins.int
     CUT_TEXTS_FIELD_NUMBER: _builtins.int
+    width: _builtins.int
+    """Pixels of each output."""
+    height: _builtins.int
     @_builtins.property
     def estimate(self) -> _job_pb2.Estimate: ...
     @_builtins.property
@@ -427,11 +432,13 @@ class EstimateJobResponse(_message.Message):
         *,
         estimate: _job_pb2.Estimate | None = ...,
         verdict: Global___Verdict | None = ...,
+        width: _builtins.int = ...,
+        height: _builtins.int = ...,
         cut_texts: _abc.Iterable[_job_pb2.TextReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_texts", b"cut_texts", "estimate", b"estimate", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_texts", b"cut_texts", "estimate", b"estimate", "height", b"height", "verdict", b"verdict", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from services.router.clock import Clock
 from services.router.core.estimator import Estimate
@@ -42,6 +44,8 @@ class Appraiser:
         self._pricing = pricing
         self._fleet = fleet
         self._clock = clock
+        # One job's images at a time: one of 64 million pixels takes a quarter of a gigabyte.
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="images")
 
     async def appraise(self, spec: JobSpec) -> Priced:
         """Raises INVALID_FIELD, MODEL_UNKNOWN, NOT_READY, NO_WORKER."""
@@ -49,7 +53,8 @@ class Appraiser:
         spec = with_deadline(spec, self._clock.now_s())
         profile = self._profile(spec.model)
         if spec.attachments:
-            full = await asyncio.to_thread(complete_spec, spec, model, profile)
+            reading = partial(complete_spec, spec, model, profile)
+            full = await asyncio.get_running_loop().run_in_executor(self._readers, reading)
         else:
             full = complete_spec(spec, model, profile)
         return Priced(full, self._pricing.price(full, self._fleet.serving(full.model)))

@@ -1,44 +1,59 @@
-"""Pictures that a job brings along: checked by their headers before anything decodes them."""
+"""Images that a job brings along: each is decoded here, so that what the stages could not use is refused at once."""
 
-import io
-import warnings
+from dataclasses import dataclass, field
 
-from PIL import Image, UnidentifiedImageError
-
+from triptych.attachments import ATTACHMENT_INPUTS
 from triptych.errors import Violation
+from triptych.file_kinds import MEDIA_TYPES, file_kind
+from triptych.images import Size, UnusableImage, image_size, is_shape_of
 from triptych.limits import MAX_ATTACHMENT_BYTES
-from triptych.v1.job_pb2 import Attachment, AttachmentRole, JobSpec
+from triptych.v1.job_pb2 import (
+    ATTACHMENT_ROLE_CONTROL_IMAGE,
+    ATTACHMENT_ROLE_IMAGE,
+    ATTACHMENT_ROLE_MASK,
+    Attachment,
+    AttachmentRole,
+    JobSpec,
+)
 from triptych.v1.worker_pb2 import ModelProfile
 
-MAX_ATTACHMENT_PIXELS = 64_000_000
-# Longer ones cannot be resized in reasonable memory.
-MAX_ATTACHMENT_SIDE = 16_384
-# Which declared input of a pipeline takes which picture.
-ATTACHMENT_INPUTS = {
-    AttachmentRole.ATTACHMENT_ROLE_IMAGE: "image",
-    AttachmentRole.ATTACHMENT_ROLE_MASK: "mask_image",
-    AttachmentRole.ATTACHMENT_ROLE_CONTROL_IMAGE: "control_image",
-    AttachmentRole.ATTACHMENT_ROLE_LAST_IMAGE: "last_image",
-}
-_FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
+
+@dataclass
+class Attachments:
+    """What was found: the size of each image by its role, upright, and what is wrong."""
+
+    sizes: dict["AttachmentRole.ValueType", Size] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def canvas(self) -> Size | None:
+        """The size of the image that gives an output its shape: the start image, else the control image."""
+        return self.sizes.get(ATTACHMENT_ROLE_IMAGE) or self.sizes.get(ATTACHMENT_ROLE_CONTROL_IMAGE)
 
 
-def check_attachments(spec: JobSpec, profile: ModelProfile) -> list[Violation]:
-    """What is wrong with the attachments, each named by its place."""
+def read_attachments(spec: JobSpec, profile: ModelProfile) -> Attachments:
+    """Read the attachments and set their media types to what they are. Each fault is named by its place.
+
+    Blocks for as long as it takes to decode them.
+    """
+    found = Attachments()
     if len(spec.attachments) > len(ATTACHMENT_INPUTS):
-        return [Violation("spec.attachments", f"at most one of each role, {len(ATTACHMENT_INPUTS)} in all")]
+        why = f"at most one of each role, {len(ATTACHMENT_INPUTS)} in all"
+        found.violations.append(Violation("spec.attachments", why))
+        return found
     size = sum(len(attachment.data) for attachment in spec.attachments)
     if size > MAX_ATTACHMENT_BYTES:
-        return [Violation("spec.attachments", f"have {size} bytes; at most {MAX_ATTACHMENT_BYTES} in all are allowed")]
+        why = f"have {size} bytes; at most {MAX_ATTACHMENT_BYTES} in all are allowed"
+        found.violations.append(Violation("spec.attachments", why))
+        return found
     declared = {given.name for given in profile.inputs}
-    found: list[Violation] = []
     seen: set[int] = set()
     for index, attachment in enumerate(spec.attachments):
         place = f"spec.attachments[{index}]"
-        found += _check_role(place, attachment, declared, seen) or _check_picture(place, attachment)
+        wrong = _check_role(place, attachment, declared, seen)
+        found.violations += wrong or _read(place, attachment, found)
         seen.add(attachment.role)
-    if AttachmentRole.ATTACHMENT_ROLE_MASK in seen and AttachmentRole.ATTACHMENT_ROLE_IMAGE not in seen:
-        found.append(Violation("spec.attachments", "a mask needs an image"))
+    found.violations += _check_mask(seen, found)
     return found
 
 
@@ -53,20 +68,22 @@ def _check_role(place: str, attachment: Attachment, declared: set[str], seen: se
     return []
 
 
-def _check_picture(place: str, attachment: Attachment) -> list[Violation]:
-    kind = _FORMATS.get(attachment.media_type)
-    if kind is None:
-        return [Violation(f"{place}.media_type", f"must be one of {', '.join(_FORMATS)}")]
+def _read(place: str, attachment: Attachment, found: Attachments) -> list[Violation]:
     try:
-        with warnings.catch_warnings():
-            # Pillow warns of what the limit below refuses.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(attachment.data), formats=[kind]) as picture:
-                width, height = picture.size
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError):
-        return [Violation(f"{place}.data", f"is not a readable {kind} file")]
-    if max(width, height) > MAX_ATTACHMENT_SIDE:
-        return [Violation(f"{place}.data", f"has {width} × {height} pixels; at most {MAX_ATTACHMENT_SIDE} a side")]
-    if not 0 < width * height <= MAX_ATTACHMENT_PIXELS:
-        return [Violation(f"{place}.data", f"has {width} × {height} pixels; at most {MAX_ATTACHMENT_PIXELS} allowed")]
+        found.sizes[attachment.role] = image_size(attachment.data)
+    except UnusableImage as error:
+        return [Violation(f"{place}.data", str(error))]
+    attachment.media_type = MEDIA_TYPES[file_kind(attachment.data)]
     return []
+
+
+def _check_mask(seen: set[int], found: Attachments) -> list[Violation]:
+    if ATTACHMENT_ROLE_MASK not in seen:
+        return []
+    if ATTACHMENT_ROLE_IMAGE not in seen:
+        return [Violation("spec.attachments", "a mask needs an image")]
+    mask, image = found.sizes.get(ATTACHMENT_ROLE_MASK), found.sizes.get(ATTACHMENT_ROLE_IMAGE)
+    if mask is None or image is None or is_shape_of(mask, image):
+        return []
+    why = f"the mask has {mask[0]} × {mask[1]} pixels, its image {image[0]} × {image[1]}: give both the same shape"
+    return [Violation("spec.attachments", why)]

@@ -6,7 +6,7 @@ from math import isfinite
 
 from google.protobuf.struct_pb2 import Value
 
-from services.router.intake.attachments import ATTACHMENT_INPUTS
+from triptych.attachments import ATTACHMENT_INPUTS
 from triptych.errors import Violation
 from triptych.v1.job_pb2 import AttachmentRole, JobSpec
 from triptych.v1.worker_pb2 import ModelProfile
@@ -21,6 +21,7 @@ RESERVED_INPUTS = frozenset(
         "negative_prompt",
         "height",
         "width",
+        "max_area",
         "num_frames",
         "num_inference_steps",
         "guidance_scale",

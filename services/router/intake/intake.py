@@ -126,8 +126,10 @@ class Intake:
 
         return await self._once(_Demand(refined.job.tenant, request_id, digest, appraise, prepare, self._keep))
 
-    async def judge(self, spec: JobSpec, who: Principal) -> tuple[Estimate, Verdict, list[TextReading]]:
-        """Price, verdict (the tenant's quota included) and what of the texts would be cut; changes nothing.
+    async def judge(self, spec: JobSpec, who: Principal) -> tuple[Priced, Verdict, list[TextReading]]:
+        """Return the job as it would run, the verdict (the tenant's quota included), and the texts that would be cut.
+
+        Changes nothing.
 
         Raises what is wrong with the spec.
         """
@@ -140,7 +142,7 @@ class Intake:
             self._check_room(priced, who.tenant)
         except TriptychError as no:
             verdict = replace(verdict, admitted=False, reason=no.reason.name, retry_after_s=no.retry_after_s or 0.0)
-        return priced.estimate, verdict, await foretold_cuts(self._driver.fleet, priced.spec)
+        return priced, verdict, await foretold_cuts(self._driver.fleet, priced.spec)
 
     def _keep(self, job: LiveJob) -> None:
         """The job goes on without a client: one that submits what was asked for in a stream will watch it by itself."""

@@ -3,7 +3,8 @@
 import secrets
 from math import isfinite
 
-from services.router.intake.attachments import check_attachments
+from services.router.intake.attachments import read_attachments
+from services.router.intake.canvas import fill_in_size, side_multiple
 from services.router.intake.extra import check_extra
 from services.router.intake.formats import FORMATS, check_format
 from triptych.catalog import CatalogModel
@@ -25,12 +26,14 @@ _MAX_NAMED = 16
 
 
 def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> JobSpec:
-    """The spec with the catalog's defaults, a seed, and every field checked.
+    """The spec with the catalog's defaults, a size, a seed, and every field checked.
 
-    Blocks for as long as it takes to read the attachments' headers. Raises INVALID_FIELD with all that is wrong.
+    Blocks for as long as it takes to decode the attachments. Raises INVALID_FIELD with all that is wrong.
     """
     full = JobSpec()
     full.CopyFrom(spec)
+    attachments = read_attachments(full, profile)
+    fill_in_size(full, model, profile, attachments.canvas)
     _fill_in(full, model)
     violations = [
         *_check_text(full, model, profile),
@@ -40,7 +43,7 @@ def complete_spec(spec: JobSpec, model: CatalogModel, profile: ModelProfile) -> 
         *_check_choices(full),
         *check_format(full, model.media_kind),
         *(check_policy(full.preview) if full.HasField("preview") else ()),
-        *check_attachments(full, profile),
+        *attachments.violations,
         *check_extra(full, profile),
     ]
     if violations:
@@ -89,7 +92,7 @@ def too_large(spec: JobSpec, max_bytes: int) -> TriptychError | None:
 
 def _fill_in(spec: JobSpec, model: CatalogModel) -> None:
     defaults = model.defaults
-    for name in ("step_count", "guidance", "width", "height"):
+    for name in ("step_count", "guidance"):
         if not spec.HasField(name):
             setattr(spec, name, getattr(defaults, name))
     if not spec.HasField("output_count"):
@@ -178,8 +181,3 @@ def _check_choices(spec: JobSpec) -> list[Violation]:
     for index, adapter in enumerate(spec.adapters):
         found.append(Violation(f"spec.adapters[{index}].name", f"no adapter is called {adapter.name[:64]!r}"))
     return found[:_MAX_NAMED]
-
-
-def side_multiple(profile: ModelProfile) -> int:
-    """Pixels that width and height are multiples of, at least 1."""
-    return max(1, profile.vae_scale_factor) * max(1, profile.patch_size)

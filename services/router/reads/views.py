@@ -4,11 +4,11 @@ from time import monotonic
 
 from services.router.access.principal import Principal
 from services.router.core import actions, estimate_error
-from services.router.core.estimator import Estimate
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.core.views import PoolView, WorkerView
-from services.router.intake.validation import side_multiple
+from services.router.intake.appraiser import Priced
+from services.router.intake.canvas import side_multiple
 from services.router.jobs import JobTable
 from services.router.pricing import Pricing, estimate_message
 from services.router.reads.decisions import verdict_message
@@ -57,9 +57,15 @@ def may_see(job_id: str, jobs: JobTable, who: Principal) -> bool:
     return who.is_admin or (job is not None and who.may_see(job.tenant))
 
 
-def estimate_view(estimate: Estimate, verdict: actions.Verdict, cut: list[TextReading]) -> EstimateJobResponse:
-    """A price, admission's verdict, and the texts that are too long."""
-    return EstimateJobResponse(estimate=estimate_message(estimate), verdict=verdict_message(verdict), cut_texts=cut)
+def estimate_view(priced: Priced, verdict: actions.Verdict, cut: list[TextReading]) -> EstimateJobResponse:
+    """Return a price, the size that it is for, admission's verdict, and the texts that are too long."""
+    return EstimateJobResponse(
+        estimate=estimate_message(priced.estimate),
+        verdict=verdict_message(verdict),
+        width=priced.spec.width,
+        height=priced.spec.height,
+        cut_texts=cut,
+    )
 
 
 def _worker(known: KnownWorker, view: WorkerView | None, jobs: JobTable, who: Principal) -> Worker:

@@ -5,12 +5,14 @@ import math
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from triptych.cli.arguments import build_parser
 from triptych.cli.failures import Failure
 from triptych.cli.request import build_spec
 from triptych.client import Client
 from triptych.errors import Reason, TriptychError
+from triptych.limits import MAX_ATTACHMENT_BYTES
 from triptych.v1 import job_pb2
 
 
@@ -104,20 +106,40 @@ async def test_an_ending_that_is_no_format_is_refused() -> None:
         await spec_of("-o", "a.xyz")
 
 
-async def test_a_picture_is_attached_with_its_role(tmp_path: Path) -> None:
-    picture = tmp_path / "mask.png"
-    picture.write_bytes(b"bytes of a picture")
-    spec = await spec_of("--mask", str(picture))
-    expected = job_pb2.Attachment(role=job_pb2.ATTACHMENT_ROLE_MASK, media_type="image/png", data=b"bytes of a picture")
-    assert list(spec.attachments) == [expected]
+@pytest.mark.parametrize("name", ["mask.png", "mask.jpg", "mask", "mask.txt"])
+@pytest.mark.parametrize(("kind", "media_type"), [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp")])
+async def test_an_image_is_attached_with_its_role_and_what_it_is(
+    tmp_path: Path, name: str, kind: str, media_type: str
+) -> None:
+    """Whatever the file is called."""
+    Image.new("L", (8, 8)).save(tmp_path / name, kind)
+    spec = await spec_of("--mask", str(tmp_path / name))
+    data = (tmp_path / name).read_bytes()
+    assert list(spec.attachments) == [
+        job_pb2.Attachment(role=job_pb2.ATTACHMENT_ROLE_MASK, media_type=media_type, data=data)
+    ]
 
 
-@pytest.mark.parametrize("name", ["absent.png", "notes.txt"])
-async def test_a_file_that_cannot_be_attached_is_bad_input(tmp_path: Path, name: str) -> None:
-    (tmp_path / "notes.txt").write_text("no picture")
-    with pytest.raises(TriptychError, match=name) as caught:
-        await spec_of("--image", str(tmp_path / name))
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "No such file"),
+        (b"no image", "is text, not PNG, JPEG or WebP: convert it"),
+        (b"GIF89a", "is GIF, not PNG, JPEG or WebP: convert it"),
+        (b"", "is empty"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(MAX_ATTACHMENT_BYTES), "larger than 3 MiB"),
+    ],
+    ids=["absent", "text", "GIF", "empty", "too large"],
+)
+async def test_a_file_that_cannot_be_attached_is_bad_input(tmp_path: Path, data: bytes | None, why: str) -> None:
+    path = tmp_path / "image.png"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(TriptychError) as caught:
+        await spec_of("--image", str(path))
     assert caught.value.reason is Reason.INVALID_FIELD
+    [violation] = caught.value.violations
+    assert violation.description.startswith(f"{path}: {why}")
 
 
 @pytest.mark.parametrize(

@@ -234,8 +234,10 @@ def test_very_deep_extra_is_refused_and_not_walked() -> None:
 
 
 @pytest.mark.parametrize(("kind", "media_type"), [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp")])
-def test_pictures(kind: str, media_type: str) -> None:
-    assert wrong(with_picture(media_type=media_type, data=picture(kind))) == set()
+@pytest.mark.parametrize("told", ["", "image/png", "image/gif"])
+def test_pictures_are_told_by_their_content(kind: str, media_type: str, told: str) -> None:
+    full = complete_spec(with_picture(media_type=told, data=picture(kind)), IMAGE, PROFILE)
+    assert full.attachments[0].media_type == media_type
 
 
 @pytest.mark.parametrize(
@@ -244,9 +246,6 @@ def test_pictures(kind: str, media_type: str) -> None:
         (with_picture(role=0), "spec.attachments[0].role"),
         (with_picture(role=77), "spec.attachments[0].role"),
         (with_picture(role=3), "spec.attachments[0].role"),
-        (with_picture(media_type="image/gif"), "spec.attachments[0].media_type"),
-        (with_picture(media_type=""), "spec.attachments[0].media_type"),
-        (with_picture(media_type="image/jpeg"), "spec.attachments[0].data"),
         (with_picture(data=b""), "spec.attachments[0].data"),
         (with_picture(data=b"\x89PNG\r\n\x1a\n"), "spec.attachments[0].data"),
         (with_picture(data=picture()[:20]), "spec.attachments[0].data"),
@@ -273,6 +272,37 @@ def test_an_image_and_its_mask() -> None:
     spec = with_picture()
     spec.attachments.add(role=job_pb2.ATTACHMENT_ROLE_MASK, media_type="image/png", data=picture())
     assert wrong(spec) == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "image", "made"),
+    [
+        ({}, (512, 512), (512, 512)),
+        ({}, (640, 640), (512, 512)),
+        ({}, (1920, 1080), (672, 384)),  # 682.7 × 384
+        ({}, (1080, 1920), (384, 672)),
+        ({}, (3, 1), (880, 288)),  # 886.8 × 295.6
+        ({}, (16_384, 1), (1024, 64)),
+        ({}, (1, 16_384), (64, 1024)),
+        ({"width": 256}, (1920, 1080), (256, 144)),
+        ({"height": 256}, (1920, 1080), (448, 256)),  # 455.1
+        ({"width": 256, "height": 256}, (1920, 1080), (256, 256)),
+    ],
+)
+def test_an_image_gives_the_size_that_is_left_open(
+    asked: dict[str, int], image: tuple[int, int], made: tuple[int, int]
+) -> None:
+    spec = with_picture(data=picture(size=image))
+    spec.MergeFrom(JobSpec(**asked))
+    full = complete_spec(spec, IMAGE, PROFILE)
+    assert (full.width, full.height) == made
+
+
+def test_a_side_that_cannot_be_used_is_named_beside_an_image() -> None:
+    for fields, named in (({"width": 0}, "width"), ({"height": 2**32 - 1}, "height"), ({"width": 72}, "width")):
+        spec = with_picture()
+        spec.MergeFrom(JobSpec(**fields))
+        assert wrong(spec) == {f"spec.{named}"}
 
 
 def test_deadlines() -> None:

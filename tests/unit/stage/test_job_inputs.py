@@ -24,7 +24,7 @@ def png(chunk_name: bytes = b"IDAT") -> bytes:
 def picture_of(data: bytes) -> object:
     attachment = Attachment(role=ATTACHMENT_ROLE_IMAGE, media_type="image/png", data=data)
     declared = [SimpleNamespace(name="image", type_hint=None, default=None)]
-    return job_inputs(JobSpec(attachments=[attachment]), declared)["image"]
+    return job_inputs(JobSpec(width=256, height=256, attachments=[attachment]), declared)["image"]
 
 
 def test_a_picture_is_read() -> None:
