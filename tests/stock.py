@@ -22,16 +22,16 @@ class StockPipelines:
         self._folder = folder
         self._loaded: dict[str, Any] = {}
 
-    def frames(self, spec: JobSpec, output_index: int = 0, **texts: str) -> np.ndarray[Any, Any]:
-        """The frames that one call with `seed + output_index` gives: uint8, frames × height × width × 3.
+    def frames(self, spec: JobSpec, output_index: int = 0, **inputs: str | Image.Image) -> np.ndarray[Any, Any]:
+        """Return what one call with `seed + output_index` gives: uint8, frames × height × width × 3.
 
-        `texts` are inputs as the test gives them, whatever the service makes of the spec.
+        `inputs` are texts and images as the test gives them, whatever the service makes of the spec.
         """
         pipeline = self.pipeline(spec.model)
         for name, guider in guiders(pipeline).items():
             setattr(pipeline, name, guided(guider, guidance(spec)))
         state = pipeline(
-            **{**job_inputs(spec, pipeline.blocks.inputs), **texts},
+            **{**job_inputs(spec, pipeline.blocks.inputs), **inputs},
             generator=torch.Generator().manual_seed(spec.seed + output_index),
             output_type="pil",
         )
