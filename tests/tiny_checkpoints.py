@@ -144,7 +144,8 @@ def _save_sdxl_control(clip: CLIPTokenizer, folder: Path) -> None:
     """Two networks in each step. The ControlNet's last layers are not zero, as they are before any training."""
     parts = _sdxl(clip).components
     controlnet = ControlNetModel.from_unet(parts["unet"])
-    for layer in (*controlnet.controlnet_down_blocks, controlnet.controlnet_mid_block):
+    embedding = controlnet.controlnet_cond_embedding.conv_out
+    for layer in (*controlnet.controlnet_down_blocks, controlnet.controlnet_mid_block, embedding):
         torch.nn.init.normal_(layer.weight, std=0.3)
     del parts["image_encoder"], parts["feature_extractor"]
     StableDiffusionXLControlNetPipeline(**parts, controlnet=controlnet).save_pretrained(folder)

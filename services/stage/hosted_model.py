@@ -8,6 +8,7 @@ import torch
 from services.stage.checkpoint import Checkpoint
 from services.stage.hosted_block import HostedBlock
 from services.stage.job_inputs import job_inputs
+from triptych.attachments import ATTACHMENT_INPUTS
 from triptych.v1.job_pb2 import JobSpec
 
 
@@ -50,8 +51,13 @@ class HostedModel:
         return list(self._hosted.values())
 
     def inputs(self, spec: JobSpec) -> dict[str, Any]:
-        """A job's inputs for every block of the model. Raises `TriptychError` (INVALID_FIELD)."""
-        return job_inputs(spec, self.checkpoint.inputs)
+        """A job's inputs for every block of the model; of its images those alone that blocks of this stage take.
+
+        Raises `TriptychError` (INVALID_FIELD).
+        """
+        taken = {name for block in self.names for name in self.checkpoint.contracts[block].inputs}
+        left = frozenset(ATTACHMENT_INPUTS.values()) - taken
+        return job_inputs(spec, [param for param in self.checkpoint.inputs if param.name not in left])
 
     def wanted(self, inputs: dict[str, Any]) -> list[str]:
         """The blocks that these inputs make run, in order."""

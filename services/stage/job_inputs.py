@@ -1,6 +1,6 @@
 """From a job to the inputs that pipeline blocks declare: the field's names on one side, diffusers' on the other."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -39,7 +39,7 @@ def job_inputs(spec: JobSpec, declared: Iterable[Any]) -> dict[str, Any]:
         name: getattr(spec, field) for field, name in _FIELD_INPUTS.items() if spec.HasField(field)
     }
     inputs["max_area"] = spec.width * spec.height
-    inputs |= _images(spec)
+    inputs |= _images(spec, params.keys())
     for name, value in MessageToDict(spec.extra).items():
         if name in params and value is not None:
             inputs[name] = _typed(name, value, params[name])
@@ -59,9 +59,13 @@ def noise(spec: JobSpec, output_index: int | None) -> torch.Generator | None:
     return None if output_index is None else torch.Generator().manual_seed(spec.seed + output_index)
 
 
-def _images(spec: JobSpec) -> dict[str, Image.Image]:
+def _images(spec: JobSpec, declared: Container[str]) -> dict[str, Image.Image]:
     """The attachments by the inputs that they are for, each fitted to the job's size."""
-    images = {attachment.role: _image(spec, index) for index, attachment in enumerate(spec.attachments)}
+    images = {
+        attachment.role: _image(spec, index)
+        for index, attachment in enumerate(spec.attachments)
+        if ATTACHMENT_INPUTS[attachment.role] in declared
+    }
     if {ATTACHMENT_ROLE_IMAGE, ATTACHMENT_ROLE_MASK} <= images.keys():
         # So that it is cut as its image is.
         images[ATTACHMENT_ROLE_MASK] = images[ATTACHMENT_ROLE_MASK].resize(images[ATTACHMENT_ROLE_IMAGE].size)

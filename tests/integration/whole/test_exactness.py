@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.integration.whole.jobs import job
 from tests.stock import StockPipelines, frames_of
@@ -73,6 +73,27 @@ async def test_an_empty_negative_prompt_through_the_suite(client: Client, stock:
         assert np.array_equal(frames_of(media.data), stock.frames(accepted.spec, **given))
         pictures.append(media.data)
     assert len(set(pictures)) == 3
+
+
+@pytest.mark.parametrize("shape", [(128, 32), (1280, 720), (16_000, 1)])
+async def test_a_first_frame_gives_a_video_its_shape(
+    client: Client, stock: StockPipelines, shape: tuple[int, int]
+) -> None:
+    """The size is told before admission, is what the stages make, and the frame is fitted to it."""
+    frame, file = Image.effect_noise(shape, 80).convert("RGB"), io.BytesIO()
+    frame.save(file, "WEBP", lossless=True)
+    start = Attachment(role=ATTACHMENT_ROLE_IMAGE, media_type="image/png", data=file.getvalue())
+    spec = job("wan-i2v", frame_count=5, step_count=2, attachments=[start])
+    told = await client.estimate(spec)
+    accepted = await client.submit(spec)
+    [media] = await client.generate(spec)
+    size = (told.width, told.height)
+    assert told.width > told.height
+    assert (accepted.spec.width, accepted.spec.height) == (media.output.width, media.output.height) == size
+    assert accepted.spec.attachments[0].media_type == "image/webp"
+    accepted.spec.attachments[0].data = start.data
+    fitted = ImageOps.fit(frame, size, Image.Resampling.LANCZOS)
+    assert np.array_equal(frames_of(media.data), stock.frames(accepted.spec, image=fitted))
 
 
 async def test_a_video_comes_as_mp4(client: Client) -> None:

@@ -1,11 +1,15 @@
 """A job's fields as inputs of blocks: pictures that cannot be read."""
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 
+from services.stage.checkpoint import DENOISE, Checkpoint
+from services.stage.hosted_model import HostedModel
 from services.stage.job_inputs import job_inputs
 from triptych.errors import Reason, TriptychError
 from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, Attachment, JobSpec
@@ -31,6 +35,17 @@ def test_a_picture_is_read() -> None:
     picture = picture_of(png())
     assert isinstance(picture, Image.Image)
     assert picture.size == (256, 256)
+
+
+@pytest.mark.parametrize("stage", ["encode", "denoise", "decode"])
+def test_a_stage_reads_the_images_that_its_blocks_take(tiny_checkpoints: Path, stage: str) -> None:
+    checkpoint = Checkpoint("flux", str(tiny_checkpoints / "flux"))
+    names = {"encode": checkpoint.encode_names, "denoise": [DENOISE], "decode": checkpoint.decode_names}[stage]
+    model = HostedModel(checkpoint, names, torch.float32, torch.device("cpu"))
+    spec = JobSpec(prompt="a star", width=64, height=32)
+    spec.attachments.append(Attachment(role=ATTACHMENT_ROLE_IMAGE, data=png()))
+    inputs = model.inputs(spec)
+    assert (inputs["prompt"], "image" in inputs) == ("a star", stage == "encode")
 
 
 @pytest.mark.parametrize(
