@@ -49,7 +49,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, metavar="N", help="denoising steps")
     parser.add_argument("--seed", type=seed, metavar="N", help="same seed, same picture, bit for bit")
     parser.add_argument("--guidance", type=float, metavar="X", help="how closely to follow the prompt")
-    parser.add_argument("--size", type=size, metavar="WxH", help="pixels, such as 96x96")
+    parser.add_argument("--size", type=size, metavar="WxH", help="pixels, such as 96x96 (default: by --image)")
     parser.add_argument("--count", type=positive, metavar="N", help="how many outputs, 1 to 4")
     parser.add_argument("--frames", type=positive, metavar="N", help="frames of a video")
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second of a video")
@@ -63,9 +63,9 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     )
     for role in ROLES:
         flag = "--" + role.replace("_", "-")
-        parser.add_argument(
-            flag, type=Path, metavar="FILE", help=f"PNG, JPEG or WebP to use as {role.replace('_', ' ')}"
-        )
+        what = f"PNG, JPEG or WebP to use as {role.replace('_', ' ')}"
+        painted = "; white, or what is transparent, is painted anew" if role == "mask" else ""
+        parser.add_argument(flag, type=Path, metavar="FILE", help=what + painted)
     add_preview_options(parser)
     parser.add_argument(
         "--set",

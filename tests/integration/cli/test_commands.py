@@ -195,8 +195,9 @@ def test_estimate_prices_each_stage(run: Run) -> None:
     assert told["estimate"]["forward_count"] == 20  # with guidance, two a step
     _, text = run("estimate", PROMPT)
     assert [line.split()[0] for line in text.splitlines()] == [
-        *("encode", "denoise", "decode", "total", "pool", "start", "verdict")
+        *("encode", "denoise", "decode", "total", "size", "pool", "start", "verdict")
     ]
+    assert "size     96x96" in text.splitlines()
 
 
 def test_fleet_and_models(run: Run, suite: RunningSuite, job: str) -> None:
