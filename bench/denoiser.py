@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -106,7 +107,10 @@ async def bench_denoiser(
             host.read_catalog()
             host.thread.start()
             server = DenoiserServer(host, config)
-            await host.thread.run((0.0, ""), server.load)
+            for model in host.models:
+                checkpoint = host.open_checkpoint(model)
+                await host.thread.run((0.0, ""), partial(server.load, checkpoint))
+                host.serve(checkpoint)
             rpc = RpcServer("127.0.0.1:0", [server.service_name])
             await rpc.start(server.register)
             async with open_channel(rpc.address) as channel:

@@ -16,6 +16,7 @@ _MOST = (
     ("max_frame_count", MAX_FRAMES),
     ("max_output_count", MAX_OUTPUTS),
 )
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
@@ -80,6 +81,11 @@ class CatalogModel:
     """
 
     checkpoint: str
+    # Of a hub id: a branch, a tag or, so that all hosts have the same, a commit; None: its main branch.
+    revision: str | None = None
+    # Of the weights ("fp16"), for files like diffusion_pytorch_model.fp16.safetensors; what has none of it is loaded
+    # from its plain files.
+    variant: str | None = None
     description: str = ""
     media_kind: Literal["image", "video"] = "image"
     dtype: DtypeName = "bfloat16"
@@ -94,6 +100,12 @@ class CatalogModel:
     defaults: Defaults = field(default_factory=Defaults)
     limits: Limits = field(default_factory=Limits)
     cost: Cost = field(default_factory=Cost)
+
+    def __post_init__(self) -> None:
+        if self.variant is not None and not _WORD.fullmatch(self.variant):
+            raise ValueError(f'variant: {self.variant!r} is no variant; of model.fp16.safetensors it is "fp16"')
+        if self.revision == "":
+            raise ValueError("revision: must not be empty")
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,12 @@ class PreviewDecoders:
         self._host = host
 
     async def make(self, model: HostedModel) -> PreviewDecoder:
-        """The model's preview decoder. Raises whatever its VAE raises on pictures that it cannot encode."""
+        """The model's preview decoder.
+
+        Raises whatever its VAE raises on pictures that it cannot encode; `ConfigError` if a tiny decoder is not there.
+        """
         name = model.checkpoint.name
-        place = self._host.tiny_decoders.get(name)
+        place = self._host.catalog.tiny_decoder(name)
         if place is not None:
             made = await self._host.thread.run(_RANK, partial(tiny_decoder, model, place))
             log.info("preview_decoder_loaded", model=name)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -48,11 +48,11 @@ class Previews:
         self._decoders = PreviewDecoders(host)
         self._waiting: set[asyncio.Task[None]] = set()
 
-    async def run(self, models: list[HostedModel]) -> None:
+    async def run(self, models: AsyncIterator[HostedModel]) -> None:
         """Serve each model as soon as its preview decoder is there, until cancelled."""
         subscriptions = []
         try:
-            for model in models:
+            async for model in models:
                 try:
                     decoder = await self._decoders.make(model)
                 except Exception:
@@ -61,7 +61,6 @@ class Previews:
                 subject = latents_subject(model.checkpoint.fingerprint)
                 hear = partial(self._hear, model, decoder)
                 subscriptions.append(await self._host.exchange.bulk.subscribe(subject, QUEUE_GROUP, cb=hear))
-            await asyncio.Event().wait()
         finally:
             for subscription in subscriptions:
                 await subscription.unsubscribe()

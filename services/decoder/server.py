@@ -13,6 +13,7 @@ from services.decoder.decode_work import DecodeWork
 from services.decoder.media import DEFAULT_FPS, encode_media
 from services.decoder.pictures import Frames, pictures
 from services.decoder.previews import Previews
+from services.stage.checkpoint import Checkpoint
 from services.stage.conditioning import is_for
 from services.stage.failures import stage_failure
 from services.stage.hosted_model import HostedModel
@@ -39,16 +40,16 @@ class DecoderServer(DecoderServiceServicer):
 
     def __init__(self, host: WorkerHost, config: DecoderConfig) -> None:
         self._host = host
-        self._models = HostedModels(host, lambda checkpoint: checkpoint.decode_names)
+        self._models = HostedModels(host)
         self._files = ThreadPoolExecutor(config.file_threads, thread_name_prefix="file")
         previews = Previews(host, self._conditioning, self._files)
-        host.background.append(lambda: previews.run(list(self._models)))
+        host.background.append(lambda: previews.run(self._models.each()))
 
     def register(self, server: Server) -> None:
         add_DecoderServiceServicer_to_server(self, server)
 
-    def load(self) -> None:
-        self._models.load()
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._models.load(checkpoint)
 
     def hand_back(self, within_s: float) -> None:
         self._host.hand_back_waiting()

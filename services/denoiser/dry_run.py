@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from services.stage.checkpoint import DENOISE, Checkpoint
-from services.stage.hosted_block import HostedBlock, stored_components
+from services.stage.component_files import is_module
+from services.stage.hosted_block import HostedBlock
 from services.stage.job_inputs import guidance, job_inputs
 from services.stage.tensors import is_carried
 from triptych.v1.job_pb2 import JobSpec
@@ -62,10 +63,10 @@ class DryRun:
         return self._blocks[name]
 
     def _pipeline(self, name: str) -> Any:
-        pipeline = self._checkpoint.blocks[name].init_pipeline(self._checkpoint.place)
-        for component, spec in stored_components(pipeline).items():
-            is_module = spec.type_hint is not None and issubclass(spec.type_hint, torch.nn.Module)
-            pipeline.register_components(**{component: _shell(spec) if is_module else spec.load()})
+        pipeline = self._checkpoint.block_pipeline(name)
+        for component, spec in self._checkpoint.stored(pipeline).items():
+            has_weights = spec.type_hint is not None and is_module(spec)
+            pipeline.register_components(**{component: _shell(spec) if has_weights else spec.load()})
         networks = {key: part for key, part in pipeline.components.items() if isinstance(part, torch.nn.Module)}
         for network in networks.values():
             _add_seam(network, counts=name == DENOISE)

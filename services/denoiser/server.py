@@ -12,6 +12,7 @@ from services.denoiser.forward_seam import add_forward_seam
 from services.denoiser.merging import Merging
 from services.stage.checkpoint import DENOISE, Checkpoint
 from services.stage.failures import stage_failure
+from services.stage.hosted_model import HostedModel
 from services.stage.hosted_models import HostedModels
 from services.stage.ref_check import check_refs
 from services.stage.spec_check import check_amendment, check_spec
@@ -34,28 +35,24 @@ class DenoiserServer(DenoiserServiceServicer):
     def __init__(self, host: WorkerHost, config: DenoiserConfig) -> None:
         self._host = host
         self._config = config
-        self.models = HostedModels(host, lambda checkpoint: [DENOISE], preemptible=config.preemption == "block")
+        self._merging = Merging(host.thread, host.device, config.max_merge)
+        host.thread.merge_with(self._merging)
+        host.merge_keys = self._merging.paying
+        self.models = HostedModels(host, self._finish, preemptible=config.preemption == "block")
         # By job and attempt; bounded by the calls that are let in.
         self._running: dict[tuple[str, int], Denoising] = {}
 
     def register(self, server: Server) -> None:
         add_DenoiserServiceServicer_to_server(self, server)
 
-    def load(self) -> None:
-        self.models.load()
-        for model in self.models:
-            self._count(model.checkpoint)
-        self._let_merge()
+    def load(self, checkpoint: Checkpoint) -> None:
+        self.models.load(checkpoint)
 
-    def _let_merge(self) -> None:
-        """Forwards of every network may meet those of other jobs."""
-        thread = self._host.thread
-        merging = Merging(thread, self._host.device, self._config.max_merge)
-        thread.merge_with(merging)
-        self._host.merge_keys = merging.paying
-        for model in self.models:
-            for name, network in model.block(DENOISE).networks.items():
-                add_forward_seam(network, f"{model.checkpoint.name}.{name}", thread, merging)
+    def _finish(self, model: HostedModel) -> None:
+        self._count(model.checkpoint)
+        # Its forwards may meet those of other jobs.
+        for name, network in model.block(DENOISE).networks.items():
+            add_forward_seam(network, f"{model.checkpoint.name}.{name}", self._host.thread, self._merging)
 
     def _count(self, checkpoint: Checkpoint) -> None:
         """What the catalog says of a model's cost is not looked for."""

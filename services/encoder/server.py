@@ -8,6 +8,7 @@ from services.encoder.cache import ConditioningCache
 from services.encoder.config import EncoderConfig
 from services.encoder.encoder import Encoder
 from services.encoder.token_counts import foretold_readings
+from services.stage.checkpoint import Checkpoint
 from services.stage.failures import stage_failure
 from services.stage.hosted_models import HostedModels
 from services.stage.spec_check import check_spec
@@ -37,7 +38,7 @@ class EncoderServer(EncoderServiceServicer):
     def __init__(self, host: WorkerHost, config: EncoderConfig) -> None:
         self._host = host
         self._per_tenant = config.cache_scope == "tenant"
-        self._models = HostedModels(host, lambda checkpoint: checkpoint.encode_names)
+        self._models = HostedModels(host)
         self._cache = ConditioningCache(
             host.exchange, config.cache_bytes, ttl_s=config.exchange.conditioning_index_ttl_s
         )
@@ -46,8 +47,8 @@ class EncoderServer(EncoderServiceServicer):
     def register(self, server: Server) -> None:
         add_EncoderServiceServicer_to_server(self, server)
 
-    def load(self) -> None:
-        self._models.load()
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._models.load(checkpoint)
 
     def hand_back(self, within_s: float) -> None:
         self._host.hand_back_waiting()

@@ -73,6 +73,7 @@ class Driver:
             pricing.learn,
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
+            lambda: self.scheduler.config.absence_grace_s,
         )
         self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
         self.watch = FleetWatch()

@@ -4,48 +4,142 @@ No weights are loaded here. The stages are the library's own: the sub-blocks of 
 blocks; everything before "denoise" is the encoder's, everything after it the decoder's.
 """
 
+import contextlib
 import math
-import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import torch
 from diffusers import ModularPipeline
 
 from services.stage.block_contract import BlockContract, read_contracts
+from services.stage.component_files import is_module
+from services.stage.fingerprint import folder_fingerprint
+from services.stage.folder_check import (
+    Unsound,
+    check_component,
+    check_null,
+    is_null,
+    names_in,
+    read_index,
+    variant_of,
+)
 from triptych.v1.worker_pb2 import MEDIA_KIND_IMAGE, MEDIA_KIND_VIDEO, DeclaredInput, ModelProfile
 
 DENOISE = "denoise"
-_SAMPLE_BYTES = 64 * 1024
-_SAMPLE_COUNT = 64
+# What diffusers says of a checkpoint in the plain layout whose class has no blocks.
+_NO_BLOCKS = "No pipeline blocks could be resolved"
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be served; the message says which and why."""
+    """A model that cannot be served. The message says which and `why`, and what to do.
+
+    `passing`: it may pass by itself, though nothing changes in the model's folder.
+    """
+
+    def __init__(self, model: str, why: str, *, passing: bool = False) -> None:
+        super().__init__(f"model {model}: {why}")
+        self.why = why
+        self.passing = passing
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One model's checkpoint: a folder, or a hub id, in the modular or the plain `model_index.json` layout."""
+    """One model's checkpoint: a folder in the modular or the plain `model_index.json` layout."""
 
     name: str
     place: str
     # Inputs that its blocks declare and that do not work with it.
     withdrawn_inputs: frozenset[str] = frozenset()
+    # Of weights ("fp16"); a component that has none of it has plain ones.
+    variant: str | None = None
+    # Of a folder in the hub's cache: the hub id and the commit. Not all of its files need be there.
+    origin: str = ""
 
     @cached_property
     def pipeline(self) -> Any:
         """The whole pipeline without weights, as diffusers describes it. Raises `CheckpointError`."""
+        kind = self._index.get("_class_name")
         try:
             pipeline = ModularPipeline.from_pretrained(self.place)
         except Exception as error:
-            raise CheckpointError(f"model {self.name}: cannot read {self.place}: {error}") from error
+            if not hasattr(diffusers, str(kind)) or _NO_BLOCKS in str(error):
+                why = f"diffusers {diffusers.__version__} has no modular pipeline for class {kind}"
+                raise CheckpointError(self.name, why) from error
+            raise CheckpointError(self.name, f"cannot read {self.place}: {error}") from error
         if DENOISE not in pipeline._blocks.sub_blocks:
-            raise CheckpointError(f"model {self.name}: {self.place} has no block named {DENOISE!r}")
+            raise CheckpointError(self.name, f"{self.place} has no block named {DENOISE!r}")
         return pipeline
+
+    def block_pipeline(self, name: str) -> Any:
+        """The pipeline of one block, without weights. Raises `CheckpointError`."""
+        return self.blocks[name].init_pipeline(self.place)
+
+    def stored(self, pipeline: Any) -> dict[str, Any]:
+        """What of a pipeline lies in the checkpoint, as diffusers describes it; the rest is made from configs alone.
+
+        Weights are of the catalog's variant.
+        """
+        found = {
+            name: spec
+            for name, spec in pipeline._component_specs.items()
+            if spec.default_creation_method == "from_pretrained"
+            and spec.pretrained_model_name_or_path is not None
+            and not is_null(self._index.get(name))
+        }
+        for spec in found.values():
+            if self._is_here(spec) and is_module(spec):
+                with contextlib.suppress(Unsound):
+                    spec.variant = variant_of(spec, names_in(self._folder, spec), self._wanted_variant(spec))
+        return found
+
+    def loaded_by(self, block: str) -> frozenset[str]:
+        """The components that a block is loaded with: of a VAE only the shape is wanted while denoising."""
+        return self.contracts[block].components - ({"vae"} if block == DENOISE else set())
+
+    def check(self, blocks: Iterable[str]) -> None:
+        """See whether all is there and whole that these blocks need for every job. Raises `CheckpointError`."""
+        names = {part for name in blocks if not self.contracts[name].triggers for part in self.loaded_by(name)}
+        try:
+            check_null(self._index, names)
+        except Unsound as error:
+            raise CheckpointError(self.name, str(error)) from error
+        for name, spec in self.stored(self.pipeline).items():
+            if name in names and (why := self.fault(spec)):
+                raise CheckpointError(self.name, why)
+
+    def fault(self, spec: Any) -> str:
+        """What is wrong with the files of one component, if they lie here; "" for nothing."""
+        try:
+            if self._is_here(spec):
+                check_component(self._folder, spec, self._wanted_variant(spec))
+        except Unsound as error:
+            return str(error)
+        return ""
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.place)
+
+    @cached_property
+    def _index(self) -> dict[str, Any]:
+        try:
+            return read_index(self._folder)
+        except Unsound as error:
+            raise CheckpointError(self.name, str(error)) from error
+
+    def _wanted_variant(self, spec: Any) -> str | None:
+        """The catalog's, or the one that a modular index names."""
+        variant: str | None = self.variant or spec.variant
+        return variant
+
+    def _is_here(self, spec: Any) -> bool:
+        return bool(spec.pretrained_model_name_or_path == self.place)
 
     @cached_property
     def blocks(self) -> dict[str, Any]:
@@ -76,8 +170,8 @@ class Checkpoint:
     @cached_property
     def vae_shell(self) -> torch.nn.Module | None:
         """The VAE without weights, on the meta device: what knows the latents' shape. None if there is no VAE."""
-        spec = self.pipeline._component_specs.get("vae")
-        if spec is None or spec.pretrained_model_name_or_path is None:
+        spec = self.stored(self.pipeline).get("vae")
+        if spec is None:
             return None
         config = spec.type_hint.load_config(spec.pretrained_model_name_or_path, subfolder=spec.subfolder)
         with torch.device("meta"):
@@ -105,8 +199,8 @@ class Checkpoint:
     def network_config(self) -> dict[str, Any]:
         """Config of the first network that denoises: the transformer or the UNet."""
         for name in ("transformer", "unet"):
-            spec = self.pipeline._component_specs.get(name)
-            if spec is not None and spec.pretrained_model_name_or_path is not None:
+            spec = self.stored(self.pipeline).get(name)
+            if spec is not None:
                 config: dict[str, Any] = spec.type_hint.load_config(
                     spec.pretrained_model_name_or_path, subfolder=spec.subfolder
                 )
@@ -115,20 +209,13 @@ class Checkpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of everything in the folder that shapes a result: small files whole, weights by size, header, samples.
-
-        Sixty-four samples of 64 KiB tell two fine-tunes apart without reading gigabytes. For a hub id: the id and the
-        revision that diffusers resolved.
-        """
-        digest = blake2b(digest_size=16)
-        folder = Path(self.place)
-        if not folder.is_dir():
-            digest.update(f"{self.place}@{_revision(self.place)}".encode())
-            return digest.hexdigest()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            digest.update(str(path.relative_to(folder)).encode())
-            _hash_file(path, digest)
-        return digest.hexdigest()
+        """Hash of all that is loaded and shapes a result; for a hub id: the id, the commit and the variant."""
+        if self.origin:
+            return blake2b(f"{self.origin} {self.variant}".encode(), digest_size=16).hexdigest()
+        try:
+            return folder_fingerprint(self._folder, self.pipeline, self.stored(self.pipeline))
+        except Unsound as error:
+            raise CheckpointError(self.name, str(error)) from error
 
     def _patch_size(self) -> int:
         config = self.network_config()
@@ -177,25 +264,3 @@ def _hint(type_hint: Any) -> str:
     if type_hint is None:
         return ""
     return type_hint.__name__ if isinstance(type_hint, type) else str(type_hint)
-
-
-def _hash_file(path: Path, digest: Any) -> None:
-    size = path.stat().st_size
-    digest.update(size.to_bytes(8, "little"))
-    with path.open("rb") as file:
-        if size <= _SAMPLE_BYTES * _SAMPLE_COUNT:
-            digest.update(file.read())
-            return
-        for index in range(_SAMPLE_COUNT):
-            file.seek((size - _SAMPLE_BYTES) * index // (_SAMPLE_COUNT - 1), os.SEEK_SET)
-            digest.update(file.read(_SAMPLE_BYTES))
-
-
-def _revision(hub_id: str) -> str:
-    from huggingface_hub import try_to_load_from_cache
-
-    for index in ("modular_model_index.json", "model_index.json"):
-        cached = try_to_load_from_cache(hub_id, index)
-        if isinstance(cached, str):
-            return Path(cached).parent.name
-    return "unresolved"

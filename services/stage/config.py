@@ -31,6 +31,9 @@ class WorkerConfig:
     catalog: Path = Path("models/models.toml")
     # Names of the catalog's models to serve, separated by commas; empty: all.
     models: str = ""
+    # Of a model that cannot be served: how often it is looked whether its folder has changed; if so, it is tried again. A
+    # hub id is tried again after so long, then after twice as long, up to 128 times.
+    retry_seconds: float = 5.0
     # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
     device: str = "auto"
     # CPU threads for torch; 0: all cores but one. More threads than free cores is far worse than one too few: every
@@ -75,5 +78,7 @@ class WorkerConfig:
             raise ValueError("threads: must not be negative")
         if not self.hang_seconds > 0:
             raise ValueError("hang_seconds: must be above 0")
+        if not self.retry_seconds > 0:
+            raise ValueError("retry_seconds: must be above 0")
         if not 0 < self.heartbeat_seconds <= 10:
             raise ValueError("heartbeat_seconds: must be above 0, at most 10")

@@ -19,7 +19,9 @@ from triptych.v1.worker_pb2 import (
     WORKER_STATE_DRAINING,
     WORKER_STATE_LOADING,
     WORKER_STATE_READY,
+    WORKER_STATE_UNABLE,
     CacheStats,
+    RefusedModel,
     WorkerHeartbeat,
     WorkerModel,
     WorkerState,
@@ -36,7 +38,7 @@ class DeviceHangs(Exception):
 
 
 class Heartbeat:
-    """Announces one worker. `run` beats until cancelled; `ready` and `drain` change what it says, at once."""
+    """Announces one worker. `run` beats until cancelled; `serve` and `drain` change what it says, at once."""
 
     def __init__(
         self, host: "WorkerHost", server: RpcServer, address: str, cache_stats: Callable[[], CacheStats]
@@ -64,10 +66,11 @@ class Heartbeat:
             await self._beat()
             await asyncio.sleep(self._host.config.heartbeat_seconds)
 
-    async def ready(self, models: list[str]) -> None:
-        """Say READY and which models are served."""
-        self._models = [self._model(name) for name in models]
-        self._state = WORKER_STATE_READY
+    async def serve(self) -> None:
+        """Say which models are served and which are refused: READY, or UNABLE if none is served."""
+        self._models = [self._model(name) for name in sorted(self._host.checkpoints)]
+        if self._state != WORKER_STATE_DRAINING:
+            self._state = WORKER_STATE_READY if self._models else WORKER_STATE_UNABLE
         await self._beat()
 
     async def drain(self) -> None:
@@ -86,7 +89,8 @@ class Heartbeat:
     def _check_device(self) -> None:
         """Loading has no such bound: it reads from who knows what disk."""
         silent_s = self._host.thread.silent_s
-        if self._state != WORKER_STATE_LOADING and silent_s > self._host.config.hang_seconds:
+        loading = self._host.loading or self._state == WORKER_STATE_LOADING
+        if not loading and silent_s > self._host.config.hang_seconds:
             jobs = ", ".join(sorted(active.job_id for active in self._host.calls.active))
             raise DeviceHangs(f"no device work has gone on for {silent_s:.0f} s; under way: {jobs or 'nothing'}")
 
@@ -115,6 +119,7 @@ class Heartbeat:
             device=device_label(host.device),
             numerics_id=numerics_id(host.device),
             models=self._models,
+            refused_models=[RefusedModel(name=name, reason=why) for name, why in sorted(host.refused.items())],
             max_active_jobs=host.config.max_active_jobs,
             active_jobs=host.calls.active,
             labels=host.config.labels,

@@ -1,10 +1,9 @@
 """One block of a pipeline in memory: its components with weights, ready to run for one job after another."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -16,6 +15,7 @@ from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineB
 
 from services.stage.block_contract import BlockContract
 from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
+from services.stage.component_files import is_module
 from services.stage.module_fork import fork_module
 from triptych.errors import Violation, invalid
 
@@ -24,7 +24,6 @@ log = structlog.get_logger()
 _STATEFUL = (SchedulerMixin, BaseGuidance)
 # What of the job's inputs decides its size, with the field that it is from.
 _SIZE_FIELDS = {"width": "spec.width", "height": "spec.height", "num_frames": "spec.frame_count"}
-_PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,23 @@ class HostedBlock:
     pipeline: Any
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, name: str, dtype: torch.dtype, device: torch.device) -> "HostedBlock":
-        """Load the components of this block alone, weights from safetensors only. Raises `CheckpointError`."""
-        pipeline = checkpoint.blocks[name].init_pipeline(checkpoint.place)
-        # Only the shape of the latents is wanted of the VAE while denoising.
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        name: str,
+        dtype: torch.dtype,
+        device: torch.device,
+        between: Callable[[], None] = lambda: None,
+    ) -> "HostedBlock":
+        """Load the components of this block alone, weights from safetensors only. Raises `CheckpointError`.
+
+        `between` is called before each of them.
+        """
+        pipeline = checkpoint.block_pipeline(name)
         shell = checkpoint.vae_shell if name == DENOISE else None
-        for component, spec in stored_components(pipeline).items():
-            if component != "vae" or shell is None:
+        for component, spec in checkpoint.stored(pipeline).items():
+            if component in checkpoint.loaded_by(name):
+                between()
                 loaded = _load_component(checkpoint, component, spec, dtype, device)
                 pipeline.register_components(**{component: loaded})
         if shell is not None:
@@ -113,15 +122,6 @@ def _check_size(state: PipelineState, inputs: Mapping[str, Any]) -> None:
         raise invalid(*violations)
 
 
-def stored_components(pipeline: Any) -> dict[str, Any]:
-    """What of a pipeline lies in its checkpoint, as diffusers describes it; the rest is made from configs alone."""
-    return {
-        name: spec
-        for name, spec in pipeline._component_specs.items()
-        if spec.default_creation_method == "from_pretrained" and spec.pretrained_model_name_or_path is not None
-    }
-
-
 def guiders(pipeline: Any) -> dict[str, Any]:
     """The guiders of a pipeline by component name."""
     return {name: part for name, part in pipeline.components.items() if isinstance(part, BaseGuidance)}
@@ -160,29 +160,18 @@ def open_loops(fork: Any) -> Iterator[list[LoopSequentialPipelineBlocks]]:
 
 
 def _load_component(checkpoint: Checkpoint, component: str, spec: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    is_module = spec.type_hint is None or issubclass(spec.type_hint, torch.nn.Module)
-    options = {"dtype": dtype, "use_safetensors": True} if is_module else {}
+    options = {"dtype": dtype, "use_safetensors": True} if is_module(spec) else {}
     try:
         loaded = spec.load(**options)
     except Exception as error:
-        why = _only_pickled(checkpoint, spec) if is_module else ""
-        raise CheckpointError(f"model {checkpoint.name}: cannot load {component}: {why or error}") from error
+        raise CheckpointError(checkpoint.name, f"cannot load {component}: {checkpoint.fault(spec) or error}") from error
     log.debug("component_loaded", model=checkpoint.name, component=component)
     return loaded.to(device).eval() if isinstance(loaded, torch.nn.Module) else loaded
-
-
-def _only_pickled(checkpoint: Checkpoint, spec: Any) -> str:
-    """What to do about a component whose weights are there, but pickled: reading them would run what they say."""
-    folder = Path(checkpoint.place, spec.subfolder or "")
-    kinds = {path.suffix for path in folder.iterdir()} if folder.is_dir() else set()
-    if ".safetensors" in kinds or not kinds & _PICKLED:
-        return ""
-    return f"{folder} has pickled weights only, which could run code: save them as safetensors (save_pretrained does)"
 
 
 def _check_device(checkpoint: Checkpoint, name: str, pipeline: Any, device: torch.device) -> None:
     modules = [part for part in pipeline.components.values() if isinstance(part, torch.nn.Module)]
     if modules and pipeline._execution_device.type != device.type:
         raise CheckpointError(
-            f"model {checkpoint.name}: block {name} would run on {pipeline._execution_device}, not on {device}"
+            checkpoint.name, f"block {name} would run on {pipeline._execution_device}, not on {device}"
         )

@@ -31,24 +31,29 @@ class HostedModel:
         self._prepare = prepare
         self._hosted: dict[str, HostedBlock] = {}
 
-    def load(self) -> None:
-        """Load what every job needs; blocks that only some jobs trigger (an image encoder, say) wait for one."""
+    def load(self, between: Callable[[], None] = lambda: None) -> None:
+        """Load what every job needs; blocks that only some jobs trigger (an image encoder, say) wait for one.
+
+        `between` is called before each component: other work may go first. Raises `CheckpointError`.
+        """
         for name in self.names:
             if not self.checkpoint.contracts[name].triggers:
-                self.block(name)
+                self._load(name, between)
 
     def block(self, name: str) -> HostedBlock:
         """The block, loaded. Raises `CheckpointError`."""
         if name not in self._hosted:
-            hosted = HostedBlock.load(self.checkpoint, name, self.dtype, self.device)
-            self._prepare(hosted)
-            self._hosted[name] = hosted
+            self._load(name)
         return self._hosted[name]
 
     @property
     def loaded(self) -> list[HostedBlock]:
         """The blocks that were loaded so far."""
         return list(self._hosted.values())
+    def _load(self, name: str, between: Callable[[], None] = lambda: None) -> None:
+        hosted = HostedBlock.load(self.checkpoint, name, self.dtype, self.device, between)
+        self._prepare(hosted)
+        self._hosted[name] = hosted
 
     def inputs(self, spec: JobSpec) -> dict[str, Any]:
         """A job's inputs for every block of the model; of its images those alone that blocks of this stage take.

@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -17,13 +19,13 @@ import torch
 
 from services.stage.allocator import keep_trimmed, share_arenas
 from services.stage.calls import Calls
-from services.stage.checkpoint import Checkpoint, CheckpointError
+from services.stage.checkpoint import DENOISE, Checkpoint
 from services.stage.config import WorkerConfig
 from services.stage.device_memory import allocated_on
-from services.stage.device_speed import device_tflops
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import DeviceHangs, Heartbeat
-from services.stage.library_logs import silence_libraries
+from services.stage.hub_model import HubModel
+from services.stage.loading import Loading
 from services.stage.numerics import choose_device
 from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
@@ -61,32 +63,65 @@ class WorkerHost:
         self.yield_point = YieldPoint(self.thread, run_ahead_on(self.device, config.run_ahead_blocks))
         self.calls = Calls(config.max_active_jobs)
         self.worker_id = config.worker_id or _default_worker_id(stage)
-        self.checkpoints: dict[str, Checkpoint] = {}
         self.models: dict[str, CatalogModel] = {}
+        # The models that are served, and why the others are not that were tried: in words for a person.
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.refused: dict[str, str] = {}
+        # Set, and replaced by a new one, when another model is served.
+        self.served_changed = asyncio.Event()
+        # The device is busy with a load: nobody knows for how long.
+        self.loading = False
         # What is found out while loading, for the heartbeat.
         self.device_tflops = 0.0
         # Kinds of jobs that gain by being computed together.
         self.merge_keys: Callable[[], list[str]] = list
         self.load_s: dict[str, float] = {}
         self.forward_costs: dict[str, list[ForwardCost]] = {}
-        # Where the models' tiny decoders lie; decoders only.
-        self.tiny_decoders: dict[str, str] = {}
         # What is done beside the calls, from when the service is ready until it drains.
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = [partial(keep_trimmed, self.calls)]
 
     def read_catalog(self) -> None:
         """Find the models to serve. Raises `ValueError` for a name that the catalog does not have."""
-        catalog = Catalog.load(self.config.catalog)
+        self.catalog = Catalog.load(self.config.catalog)
         names = [name.strip() for name in self.config.models.split(",") if name.strip()]
-        for name in names or catalog.models:
-            if name not in catalog.models:
+        for name in names or self.catalog.models:
+            if name not in self.catalog.models:
                 raise ValueError(f"models: {name!r} is not in {self.config.catalog}")
-            self.models[name] = catalog.models[name]
-            withdrawn = frozenset(catalog.models[name].withdrawn_inputs)
-            self.checkpoints[name] = Checkpoint(name, catalog.checkpoint(name), withdrawn)
-            tiny_decoder = catalog.tiny_decoder(name) if self.stage == Stage.STAGE_DECODE else None
-            if tiny_decoder is not None:
-                self.tiny_decoders[name] = tiny_decoder
+            self.models[name] = self.catalog.models[name]
+
+    def open_checkpoint(self, name: str) -> Checkpoint:
+        """The model's checkpoint, with all that this stage loads there and whole; what the hub has is brought first.
+
+        Blocks, for as long as the hub takes. Raises `CheckpointError`, and whatever the hub's library raises.
+        """
+        place, entry = self.catalog.checkpoint(name), self.models[name]
+        opened = Checkpoint(name, place, frozenset(entry.withdrawn_inputs), entry.variant)
+        if Path(place).is_dir():
+            opened.check(opened.blocks)
+            return opened
+        hub = HubModel(place, entry.revision)
+        folder = hub.fetch_configs()
+        opened = replace(opened, place=str(folder), origin=f"{place}@{folder.name}")
+        wanted = {part for block in self.block_names(opened) for part in opened.loaded_by(block)}
+        stored = opened.stored(opened.pipeline)
+        hub.fetch_weights(folder, [stored[part] for part in stored if part in wanted], entry.variant)
+        # Now that they are there, it names its own files.
+        opened = replace(opened)
+        opened.check(self.block_names(opened))
+        return opened
+
+    def block_names(self, checkpoint: Checkpoint) -> list[str]:
+        """The blocks of a checkpoint that this stage runs."""
+        if self.stage == Stage.STAGE_DENOISE:
+            return [DENOISE]
+        return checkpoint.encode_names if self.stage == Stage.STAGE_ENCODE else checkpoint.decode_names
+
+    def serve(self, checkpoint: Checkpoint) -> None:
+        """A model is loaded: from now on it is served."""
+        self.checkpoints[checkpoint.name] = checkpoint
+        self.refused.pop(checkpoint.name, None)
+        changed, self.served_changed = self.served_changed, asyncio.Event()
+        changed.set()
 
     def hand_back_waiting(self) -> None:
         """End the calls whose work waits for the device still: elsewhere it need not wait for this worker's end."""
@@ -108,8 +143,8 @@ class StageService(Protocol):
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicer."""
 
-    def load(self) -> None:
-        """Load the stage of every model; runs on the device thread."""
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Load the stage of a model; runs on the device thread. A model for which it raises is not served."""
 
     def hand_back(self, within_s: float) -> None:
         """The worker drains: end the calls that need not, or cannot, be finished within so many seconds."""
@@ -147,12 +182,10 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     try:
         with address_file(host.config.address_file, server.address):
             log.info("worker_listening", address=server.address, device=str(host.device))
-            loading = asyncio.create_task(host.thread.run((float("-inf"), ""), partial(_load, host, service)))
-            await _first(loading, ending)
+            loading = Loading(host, service.load, heartbeat.serve)
+            await _first(asyncio.create_task(loading.first()), ending)
             if not ending.is_set():
-                await heartbeat.ready(sorted(host.models))
-                log.info("worker_ready", models=sorted(host.models))
-                async with _background(host):
+                async with _background(host, loading.again):
                     await _first(beating, ending)
             log.info("worker_draining")
             await heartbeat.drain()
@@ -165,12 +198,6 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     log.info("worker_stopped")
 
 
-def _load(host: WorkerHost, service: StageService) -> None:
-    host.device_tflops = device_tflops(host.device)
-    service.load()
-    silence_libraries()
-
-
 def _guard(config: WorkerConfig) -> Guard:
     """Only the router may call: by its token, its certificate, or both. Raises `ValueError` for a bad token file."""
     shown = PeerName("router") if config.tls.ca is not None else everyone
@@ -178,9 +205,9 @@ def _guard(config: WorkerConfig) -> Guard:
 
 
 @contextlib.asynccontextmanager
-async def _background(host: WorkerHost) -> AsyncIterator[None]:
+async def _background(host: WorkerHost, *more: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """What is done beside the calls. It ends with the block, and takes nothing with it if it fails."""
-    tasks = [asyncio.create_task(_guarded(work)) for work in host.background]
+    tasks = [asyncio.create_task(_guarded(work)) for work in (*host.background, *more)]
     try:
         yield
     finally:
@@ -216,7 +243,7 @@ def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHos
         asyncio.run(run_worker(config, stage, lambda host: make(host, config)))
     except (ConfigError, ValueError) as error:
         status = _complain(program, error, 2)
-    except (CheckpointError, TriptychError, DeviceHangs, OSError) as error:
+    except (TriptychError, DeviceHangs, OSError) as error:
         status = _complain(program, error, 1)
     sys.stdout.flush()
     sys.stderr.flush()

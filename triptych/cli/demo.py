@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import signal
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from triptych.cli.values import seed, words
 from triptych.client import Client, Media
 from triptych.durations import seconds_of
 from triptych.endings import raise_if_failed
-from triptych.v1 import job_pb2
+from triptych.v1 import job_pb2, router_service_pb2
 
 PROMPT = "a large red circle left of a small blue star on a white background"
 NEXT_PROMPT = "a medium yellow triangle above a large purple cross on a black background"
@@ -105,7 +106,7 @@ class Demo:
 
     async def _make(self, address: str) -> None:
         async with Client(address) as client:
-            model = self._args.model or (await client.models())[0].name
+            model = self._args.model or _first_served(await client.models())
             spec = job_pb2.JobSpec(model=model, prompt=self._args.prompt, seed=self._args.seed)
             async with contextlib.aclosing(client.stream(spec)) as items:
                 accepted = await anext(items)
@@ -118,3 +119,7 @@ class Demo:
                             progress.show(item)
                             raise_if_failed(item)
             self._job = await client.job(accepted.job_id)
+
+
+def _first_served(models: Sequence[router_service_pb2.Model]) -> str:
+    return next((model.name for model in models if not model.refusals), models[0].name)

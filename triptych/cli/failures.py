@@ -23,6 +23,7 @@ _BY_CODE = {
 _BY_REASON = {
     Reason.TOO_LONG: EXIT_REFUSED,
     Reason.DEADLINE_UNREACHABLE: EXIT_REFUSED,
+    Reason.MODEL_UNAVAILABLE: EXIT_REFUSED,
     Reason.OUTPUT_NOT_READY: EXIT_BAD_INPUT,
     # Admission never says these: they are how a job ends.
     Reason.OUT_OF_MEMORY: EXIT_JOB_FAILED,

@@ -9,13 +9,14 @@ from triptych.cli.fleet_table import (
     WORKER_HEADER,
     error_cells,
     pool_cells,
+    refusal_lines,
     sorted_workers,
     worker_cells,
 )
 from triptych.cli.fleet_watch import watch
 from triptych.cli.remote import router
 from triptych.cli.terminal import Terminal, enum_word, record, served_words
-from triptych.v1 import worker_pb2
+from triptych.v1 import router_service_pb2, worker_pb2
 
 
 def register(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -36,7 +37,10 @@ async def run_fleet(args: argparse.Namespace, terminal: Terminal) -> int:
             return 0
         fleet = await client.fleet()
     terminal.emit(record(fleet))
-    terminal.table(WORKER_HEADER, [worker_cells(worker) for worker in sorted_workers(fleet)])
+    workers = sorted_workers(fleet)
+    terminal.table(WORKER_HEADER, [worker_cells(worker) for worker in workers])
+    for line in refusal_lines(workers):
+        terminal.say(line)
     terminal.say()
     terminal.table(POOL_HEADER, [pool_cells(pool) for pool in fleet.pools])
     if fleet.estimate_errors:
@@ -65,4 +69,15 @@ async def run_models(args: argparse.Namespace, terminal: Terminal) -> int:
             for model in models
         ],
     )
+    for model in models:
+        for why, worker_ids in _refusals(model).items():
+            terminal.say(f"{model.name} is not served by {', '.join(worker_ids)}: {why}")
     return 0
+
+
+def _refusals(model: router_service_pb2.Model) -> dict[str, list[str]]:
+    """Who cannot serve a model, by reason."""
+    found: dict[str, list[str]] = {}
+    for refusal in model.refusals:
+        found.setdefault(refusal.reason, []).append(refusal.worker_id)
+    return found

@@ -1,5 +1,7 @@
 """Workers, pools and the estimates' errors as rows of a table."""
 
+from collections.abc import Iterable
+
 from google.protobuf.duration_pb2 import Duration
 
 from triptych.cli.terminal import enum_word, seconds, stage_word
@@ -29,6 +31,15 @@ def worker_cells(worker: router_service_pb2.Worker) -> tuple[str, ...]:
         f"x{worker.pace:.1f}",
         _time(worker.heartbeat_age),
     )
+
+
+def refusal_lines(workers: Iterable[router_service_pb2.Worker]) -> list[str]:
+    """What workers cannot serve, and why: a line for each model and reason."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for worker in workers:
+        for refused in worker.refused_models:
+            whose.setdefault((refused.name, refused.reason), []).append(worker.worker_id)
+    return [f"{model} is not served by {', '.join(ids)}: {why}" for (model, why), ids in sorted(whose.items())]
 
 
 def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:

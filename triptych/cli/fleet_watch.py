@@ -10,6 +10,7 @@ from triptych.cli.fleet_table import (
     WORKER_HEADER,
     error_cells,
     pool_cells,
+    refusal_lines,
     sorted_workers,
     worker_cells,
 )
@@ -49,11 +50,12 @@ async def _follow(client: Client, interval_s: float, board: Board) -> None:
 
 
 class Lines:
-    """A line for each decision and for each pool that has changed."""
+    """A line for each decision, for each pool that has changed, and for each model that is newly refused."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._pools: dict[str, str] = {}
+        self._refusals: list[str] = []
         self._missed_count = 0
 
     def show(self, response: WatchFleetResponse) -> None:
@@ -64,6 +66,11 @@ class Lines:
         if response.HasField("decision"):
             self._terminal.say(GAP.join(filter(None, cells(response.decision))))
             return
+        refusals = refusal_lines(sorted_workers(response.snapshot))
+        for line in refusals:
+            if line not in self._refusals:
+                self._terminal.say(line)
+        self._refusals = refusals
         for pool in response.snapshot.pools:
             line = (
                 f"pool {pool.name}: {pool.worker_count} workers and {pool.borrowable_count} to borrow, "
@@ -94,10 +101,13 @@ class Table:
 
     def _drawn(self) -> Any:
         from rich.console import Group
+        from rich.text import Text
 
+        workers = sorted_workers(self._snapshot)
         title = "decisions" + (f", {self._missed_count} missed" if self._missed_count else "")
         return Group(
-            _table("workers", WORKER_HEADER, [worker_cells(worker) for worker in sorted_workers(self._snapshot)]),
+            _table("workers", WORKER_HEADER, [worker_cells(worker) for worker in workers]),
+            *(Text(visible(line)) for line in refusal_lines(workers)),
             _table("pools", POOL_HEADER, [pool_cells(pool) for pool in self._snapshot.pools]),
             _table("estimates", ERROR_HEADER, [error_cells(error) for error in self._snapshot.estimate_errors]),
             _table(title, ("TIME", "WHAT", "JOB", "STAGE", "WORKER", "WHY"), [cells(each) for each in self._decisions]),

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,13 @@ async def _detach(args: argparse.Namespace, state_dir: Path, startup: Startup, t
         raise Failure(f"the suite could not be started: {error}", EXIT_JOB_FAILED) from error
     startup.close_spinner()
     terminal.say(f"the suite runs; router at {ready['address']}; stop it: triptych down")
+    _warn(ready["refused"], terminal)
     terminal.emit(ready)
+
+
+def _warn(refused: Mapping[str, str], terminal: Terminal) -> None:
+    for model, why in refused.items():
+        terminal.note(f"warning: {model} is not served: {why}")
 
 
 async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> None:
@@ -109,6 +116,7 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
     def ready(suite: "Suite") -> None:
         startup.close_spinner()
         terminal.say(f"ready after {startup.elapsed_s:.1f} s; router at {suite.address}; Ctrl-C stops it")
+        _warn(suite.refused, terminal)
         if suite.token_file is not None:
             terminal.note(f"clients need a token: {suite.token_file} has one; more: triptych token new --help")
         if config.tls is not None and not config.has_own_tls:
@@ -122,6 +130,7 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
                 "exchange_url": suite.exchange_url,
                 "pid": os.getpid(),
                 "elapsed_s": round(startup.elapsed_s, 3),
+                "refused": suite.refused,
             }
         )
 

@@ -9,6 +9,7 @@ from triptych.cli.failures import EXIT_BAD_INPUT, Failure
 from triptych.cli.values import positive
 
 if TYPE_CHECKING:
+    from triptych.catalog import Catalog
     from triptych.supervisor import SuiteConfig
 
 # One module of each part of the extra.
@@ -56,9 +57,7 @@ def suite_config(
         raise Failure("no model catalog found; name one: --catalog models.toml", EXIT_BAD_INPUT)
     try:
         # The services would find its faults too, but one after the other and seconds later.
-        loaded = Catalog.load(catalog)
-        for name in loaded.models:
-            loaded.checkpoint(name)
+        _check_places(Catalog.load(catalog))
         return SuiteConfig(
             state_dir=state_dir,
             catalog=catalog,
@@ -78,3 +77,15 @@ def suite_config(
         )
     except ValueError as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from error
+
+
+def _check_places(catalog: "Catalog") -> None:
+    """Raise `ValueError` if no model's checkpoint is there; of some that are not, a warning is told later."""
+    faults = []
+    for name in catalog.models:
+        try:
+            catalog.checkpoint(name)
+        except ValueError as error:
+            faults.append(error)
+    if len(faults) == len(catalog.models):
+        raise faults[0]

@@ -3,11 +3,11 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite
@@ -22,7 +22,8 @@ from triptych.supervisor.renewal import tell_renewals
 from triptych.supervisor.service import Service, ServiceState
 from triptych.supervisor.state_dir import StateDir
 from triptych.tls import TlsError, TlsFiles
-from triptych.v1.worker_pb2 import WORKER_STATE_READY
+from triptych.v1.router_service_pb2 import Worker
+from triptych.v1.worker_pb2 import WORKER_STATE_READY, WORKER_STATE_UNABLE
 
 EVERYWHERE = ("0.0.0.0", "::")
 # What a process may take beyond its drain before it is killed.
@@ -52,6 +53,8 @@ class Suite:
         self._certificates = config.certificates
         self._renewing: asyncio.Task[None] | None = None
         self._complete = False
+        # Models that cannot be served, as the workers said when they were last waited for, and why.
+        self.refused: dict[str, str] = {}
 
     @property
     def address(self) -> str:
@@ -169,7 +172,7 @@ class Suite:
         """Wait until these processes, or all, are ready and the router sees their workers. Raises `SuiteError`."""
         chosen = [self.processes[name] for name in names or self.processes]
         await self._until_ready(chosen)
-        await self._until_seen({service.name for service in chosen} - {NATS, *self._router_names})
+        await self._until_seen({service.name for service in chosen} & self._worker_names)
 
     async def scale(self, role: str, count: int) -> None:
         """Have `count` workers of a role: new ones are waited for, those with the highest numbers are drained."""
@@ -227,21 +230,48 @@ class Suite:
         tls = self._certificates.of("router") if self._certificates is not None else None
         return ServiceReadiness(address_file, tls, name.rpartition("-")[0])
 
-    async def _until_ready(self, services: Iterable[Service]) -> None:
+    async def _until_ready(self, services: Sequence[Service]) -> None:
         async def ready(service: Service) -> None:
             if await service.wait_for(ServiceState.READY, ServiceState.FAILED) is ServiceState.FAILED:
                 raise SuiteError(_account(service))
 
         tasks = [asyncio.create_task(ready(service)) for service in services]
+        unable = asyncio.create_task(self._until_unable({service.name for service in services} & self._worker_names))
+        all_ready = asyncio.gather(*tasks)
+        either: list[asyncio.Future[Any]] = [all_ready, unable]
         try:
-            await asyncio.gather(*tasks)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if unable.done():
+                unable.result()
+            await all_ready
         finally:
-            for task in tasks:
+            for task in (*tasks, unable):
                 task.cancel()
 
+    @property
+    def _worker_names(self) -> set[str]:
+        return set(self.processes) - {NATS, *self._router_names}
+
     async def _until_seen(self, workers: set[str]) -> None:
+        """Wait until the router sees them ready; what they cannot serve is in `refused` then."""
         async with self.client() as client:
-            while not workers <= await _ready_workers(client):  # noqa: ASYNC110 - a pause between two calls
+            while True:
+                seen = {worker.worker_id: worker for worker in await _workers(client)}
+                if all(name in seen and seen[name].state == WORKER_STATE_READY for name in workers):
+                    self.refused = _refused(seen.values())
+                    return
+                await asyncio.sleep(FLEET_LOOK_EVERY_S)
+
+    async def _until_unable(self, workers: set[str]) -> None:
+        """Raise `SuiteError` when one of them can serve no model at all; it goes on trying, but nobody need wait."""
+        if not workers:
+            await asyncio.Event().wait()
+        async with self.client() as client:
+            while True:
+                for worker in await _workers(client):
+                    if worker.worker_id in workers and worker.state == WORKER_STATE_UNABLE:
+                        why = [f"  {model}: {reason}" for model, reason in _refused([worker]).items()]
+                        raise SuiteError("\n".join([f"{worker.worker_id} can serve none of the models:", *why]))
                 await asyncio.sleep(FLEET_LOOK_EVERY_S)
 
     def _changed(self, service: Service) -> None:
@@ -274,16 +304,26 @@ class Suite:
         return "\n".join([f"{head}:", *map(_account, unready)])
 
 
-async def _ready_workers(client: Client) -> set[str]:
+async def _workers(client: Client) -> Sequence[Worker]:
     try:
-        fleet = await client.fleet()
+        return (await client.fleet()).workers
     except TriptychError as error:
         if error.reason in (Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED):
             raise SuiteError(
                 f"the router asks for a token that it takes; set TRIPTYCH_TOKEN: {error.message}"
             ) from error
-        return set()
-    return {worker.worker_id for worker in fleet.workers if worker.state == WORKER_STATE_READY}
+        return []
+
+
+def _refused(workers: Iterable[Worker]) -> dict[str, str]:
+    """Models that some of the workers cannot serve, and why, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for worker in workers:
+        for refused in worker.refused_models:
+            known = reasons.setdefault(refused.name, [])
+            if refused.reason not in known:
+                known.append(refused.reason)
+    return {model: "; ".join(known) for model, known in sorted(reasons.items())}
 
 
 def _account(service: Service) -> str:

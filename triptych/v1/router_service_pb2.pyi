@@ -592,6 +592,7 @@ class Model(_message.Message):
     DEFAULTS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     description: _builtins.str
     media_kind: _worker_pb2.MediaKind.ValueType
@@ -609,6 +610,10 @@ class Model(_message.Message):
     def profile(self) -> _worker_pb2.ModelProfile:
         """Known once a worker has announced the model."""
 
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelRefusal]:
+        """Live workers that cannot serve it. While they are all that a stage has, a job is refused with MODEL_UNAVAILABLE."""
+
     def __init__(
         self,
         *,
@@ -619,14 +624,41 @@ class Model(_message.Message):
         defaults: _job_pb2.JobSpec | None = ...,
         limits: Global___Limits | None = ...,
         profile: _worker_pb2.ModelProfile | None = ...,
+        refusals: _abc.Iterable[Global___ModelRefusal] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["defaults", b"defaults", "limits", b"limits", "profile", b"profile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["defaults", b"defaults", "description", b"description", "limits", b"limits", "media_kind", b"media_kind", "name", b"name", "profile", b"profile", "served_stages", b"served_stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["defaults", b"defaults", "description", b"description", "limits", b"limits", "media_kind", b"media_kind", "name", b"name", "profile", b"profile", "refusals", b"refusals", "served_stages", b"served_stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class ModelRefusal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    stage: _job_pb2.Stage.ValueType
+    worker_id: _builtins.str
+    reason: _builtins.str
+    """Why, and what to do about it, in words for a person."""
+    def __init__(
+        self,
+        *,
+        stage: _job_pb2.Stage.ValueType = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelRefusal: _TypeAlias = ModelRefusal  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
@@ -837,6 +869,7 @@ class Worker(_message.Message):
     CACHE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PACE_FIELD_NUMBER: _builtins.int
+    REFUSED_MODELS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
@@ -859,6 +892,10 @@ class Worker(_message.Message):
     def heartbeat_age(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def cache(self) -> _worker_pb2.CacheStats: ...
+    @_builtins.property
+    def refused_models(self) -> _containers.RepeatedCompositeFieldContainer[_worker_pb2.RefusedModel]:
+        """Models that it cannot serve, and why."""
+
     def __init__(
         self,
         *,
@@ -875,10 +912,11 @@ class Worker(_message.Message):
         cache: _worker_pb2.CacheStats | None = ...,
         version: _builtins.str = ...,
         pace: _builtins.float = ...,
+        refused_models: _abc.Iterable[_worker_pb2.RefusedModel] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "cache", b"cache", "heartbeat_age", b"heartbeat_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "backlog", b"backlog", "cache", b"cache", "device", b"device", "heartbeat_age", b"heartbeat_age", "models", b"models", "pace", b"pace", "pool", b"pool", "stage", b"stage", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "backlog", b"backlog", "cache", b"cache", "device", b"device", "heartbeat_age", b"heartbeat_age", "models", b"models", "pace", b"pace", "pool", b"pool", "refused_models", b"refused_models", "stage", b"stage", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

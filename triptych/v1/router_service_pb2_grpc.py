@@ -105,8 +105,9 @@ class RouterServiceServicer(object):
 
     def SubmitJob(self, request, context):
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-        cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
+        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
+        cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
+        of late, or NATS is away).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,8 +37,9 @@ class RouterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RouterServiceAsyncStub: ...
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-    cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
+    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
+    cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
+    of late, or NATS is away).
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -82,8 +83,9 @@ class RouterServiceAsyncStub(RouterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]  # type: ignore[assignment]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-    cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
+    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
+    cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
+    of late, or NATS is away).
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -130,8 +132,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.SubmitJobResponse, _abc.Awaitable[_router_service_pb2.SubmitJobResponse]]:
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, or a deadline that
-        cannot be met), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
+        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
+        cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
+        of late, or NATS is away).
         """
 
     @_abc_1.abstractmethod

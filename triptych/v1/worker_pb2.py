@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from triptych.v1 import job_pb2 as triptych_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18triptych/v1/worker.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15triptych/v1/job.proto\"B\n\rDeclaredInput\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttype_hint\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\"\xee\x01\n\x0cModelProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12*\n\nmedia_kind\x18\x03 \x01(\x0e\x32\x16.triptych.v1.MediaKind\x12\x18\n\x10vae_scale_factor\x18\x04 \x01(\r\x12\x12\n\npatch_size\x18\x05 \x01(\r\x12\x1b\n\x13vae_temporal_factor\x18\x06 \x01(\r\x12\x18\n\x10text_token_count\x18\x07 \x01(\r\x12*\n\x06inputs\x18\x08 \x03(\x0b\x32\x1a.triptych.v1.DeclaredInput\"1\n\x0b\x46orwardCost\x12\x13\n\x0btoken_count\x18\x01 \x01(\x04\x12\r\n\x05tflop\x18\x02 \x01(\x01\"\xaa\x01\n\x0bWorkerModel\x12*\n\x07profile\x18\x01 \x01(\x0b\x32\x19.triptych.v1.ModelProfile\x12\x10\n\x08resident\x18\x02 \x01(\x08\x12,\n\tload_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\rforward_costs\x18\x04 \x03(\x0b\x32\x18.triptych.v1.ForwardCost\"\xd7\x01\n\x0bMeasurement\x12\r\n\x05model\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x13\n\x0btoken_count\x18\x03 \x01(\x04\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12.\n\x0b\x64\x65vice_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ncall_count\x18\x06 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x19\n\x11merged_batch_size\x18\x08 \x01(\r\">\n\tActiveJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08\x66raction\x18\x03 \x01(\x01\"}\n\nCacheStats\x12\x18\n\x10memory_hit_count\x18\x01 \x01(\x04\x12\x18\n\x10shared_hit_count\x18\x02 \x01(\x04\x12\x12\n\nmiss_count\x18\x03 \x01(\x04\x12\x14\n\x0cjoined_count\x18\x04 \x01(\x04\x12\x11\n\tbyte_size\x18\x05 \x01(\x04\"\xd2\x04\n\x0fWorkerHeartbeat\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x05state\x18\x07 \x01(\x0e\x32\x18.triptych.v1.WorkerState\x12\x0e\n\x06\x64\x65vice\x18\x08 \x01(\t\x12\x13\n\x0bnumerics_id\x18\t \x01(\t\x12(\n\x06models\x18\n \x03(\x0b\x32\x18.triptych.v1.WorkerModel\x12\x17\n\x0fmax_active_jobs\x18\x0b \x01(\r\x12+\n\x0b\x61\x63tive_jobs\x18\x0c \x03(\x0b\x32\x16.triptych.v1.ActiveJob\x12\x38\n\x06labels\x18\r \x03(\x0b\x32(.triptych.v1.WorkerHeartbeat.LabelsEntry\x12&\n\x05\x63\x61\x63he\x18\x0e \x01(\x0b\x32\x17.triptych.v1.CacheStats\x12+\n\x08interval\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rdevice_tflops\x18\x10 \x01(\x01\x12\x12\n\nmerge_keys\x18\x11 \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*x\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_LOADING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03*S\n\tMediaKind\x12\x1a\n\x16MEDIA_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10MEDIA_KIND_IMAGE\x10\x01\x12\x14\n\x10MEDIA_KIND_VIDEO\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18triptych/v1/worker.proto\x12\x0btriptych.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15triptych/v1/job.proto\"B\n\rDeclaredInput\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttype_hint\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\"\xee\x01\n\x0cModelProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12*\n\nmedia_kind\x18\x03 \x01(\x0e\x32\x16.triptych.v1.MediaKind\x12\x18\n\x10vae_scale_factor\x18\x04 \x01(\r\x12\x12\n\npatch_size\x18\x05 \x01(\r\x12\x1b\n\x13vae_temporal_factor\x18\x06 \x01(\r\x12\x18\n\x10text_token_count\x18\x07 \x01(\r\x12*\n\x06inputs\x18\x08 \x03(\x0b\x32\x1a.triptych.v1.DeclaredInput\"1\n\x0b\x46orwardCost\x12\x13\n\x0btoken_count\x18\x01 \x01(\x04\x12\r\n\x05tflop\x18\x02 \x01(\x01\"\xaa\x01\n\x0bWorkerModel\x12*\n\x07profile\x18\x01 \x01(\x0b\x32\x19.triptych.v1.ModelProfile\x12\x10\n\x08resident\x18\x02 \x01(\x08\x12,\n\tload_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\rforward_costs\x18\x04 \x03(\x0b\x32\x18.triptych.v1.ForwardCost\",\n\x0cRefusedModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xd7\x01\n\x0bMeasurement\x12\r\n\x05model\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x13\n\x0btoken_count\x18\x03 \x01(\x04\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12.\n\x0b\x64\x65vice_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ncall_count\x18\x06 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x19\n\x11merged_batch_size\x18\x08 \x01(\r\">\n\tActiveJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08\x66raction\x18\x03 \x01(\x01\"}\n\nCacheStats\x12\x18\n\x10memory_hit_count\x18\x01 \x01(\x04\x12\x18\n\x10shared_hit_count\x18\x02 \x01(\x04\x12\x12\n\nmiss_count\x18\x03 \x01(\x04\x12\x14\n\x0cjoined_count\x18\x04 \x01(\x04\x12\x11\n\tbyte_size\x18\x05 \x01(\x04\"\x85\x05\n\x0fWorkerHeartbeat\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12!\n\x05stage\x18\x02 \x01(\x0e\x32\x12.triptych.v1.Stage\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x05state\x18\x07 \x01(\x0e\x32\x18.triptych.v1.WorkerState\x12\x0e\n\x06\x64\x65vice\x18\x08 \x01(\t\x12\x13\n\x0bnumerics_id\x18\t \x01(\t\x12(\n\x06models\x18\n \x03(\x0b\x32\x18.triptych.v1.WorkerModel\x12\x17\n\x0fmax_active_jobs\x18\x0b \x01(\r\x12+\n\x0b\x61\x63tive_jobs\x18\x0c \x03(\x0b\x32\x16.triptych.v1.ActiveJob\x12\x38\n\x06labels\x18\r \x03(\x0b\x32(.triptych.v1.WorkerHeartbeat.LabelsEntry\x12&\n\x05\x63\x61\x63he\x18\x0e \x01(\x0b\x32\x17.triptych.v1.CacheStats\x12+\n\x08interval\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rdevice_tflops\x18\x10 \x01(\x01\x12\x12\n\nmerge_keys\x18\x11 \x03(\t\x12\x31\n\x0erefused_models\x18\x12 \x03(\x0b\x32\x19.triptych.v1.RefusedModel\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\x91\x01\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_LOADING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03\x12\x17\n\x13WORKER_STATE_UNABLE\x10\x04*S\n\tMediaKind\x12\x1a\n\x16MEDIA_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10MEDIA_KIND_IMAGE\x10\x01\x12\x14\n\x10MEDIA_KIND_VIDEO\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WORKERHEARTBEAT_LABELSENTRY']._loaded_options = None
   _globals['_WORKERHEARTBEAT_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_WORKERSTATE']._serialized_start=1668
-  _globals['_WORKERSTATE']._serialized_end=1788
-  _globals['_MEDIAKIND']._serialized_start=1790
-  _globals['_MEDIAKIND']._serialized_end=1873
+  _globals['_WORKERSTATE']._serialized_start=1766
+  _globals['_WORKERSTATE']._serialized_end=1911
+  _globals['_MEDIAKIND']._serialized_start=1913
+  _globals['_MEDIAKIND']._serialized_end=1996
   _globals['_DECLAREDINPUT']._serialized_start=129
   _globals['_DECLAREDINPUT']._serialized_end=195
   _globals['_MODELPROFILE']._serialized_start=198
@@ -48,14 +48,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORWARDCOST']._serialized_end=487
   _globals['_WORKERMODEL']._serialized_start=490
   _globals['_WORKERMODEL']._serialized_end=660
-  _globals['_MEASUREMENT']._serialized_start=663
-  _globals['_MEASUREMENT']._serialized_end=878
-  _globals['_ACTIVEJOB']._serialized_start=880
-  _globals['_ACTIVEJOB']._serialized_end=942
-  _globals['_CACHESTATS']._serialized_start=944
-  _globals['_CACHESTATS']._serialized_end=1069
-  _globals['_WORKERHEARTBEAT']._serialized_start=1072
-  _globals['_WORKERHEARTBEAT']._serialized_end=1666
-  _globals['_WORKERHEARTBEAT_LABELSENTRY']._serialized_start=1621
-  _globals['_WORKERHEARTBEAT_LABELSENTRY']._serialized_end=1666
+  _globals['_REFUSEDMODEL']._serialized_start=662
+  _globals['_REFUSEDMODEL']._serialized_end=706
+  _globals['_MEASUREMENT']._serialized_start=709
+  _globals['_MEASUREMENT']._serialized_end=924
+  _globals['_ACTIVEJOB']._serialized_start=926
+  _globals['_ACTIVEJOB']._serialized_end=988
+  _globals['_CACHESTATS']._serialized_start=990
+  _globals['_CACHESTATS']._serialized_end=1115
+  _globals['_WORKERHEARTBEAT']._serialized_start=1118
+  _globals['_WORKERHEARTBEAT']._serialized_end=1763
+  _globals['_WORKERHEARTBEAT_LABELSENTRY']._serialized_start=1718
+  _globals['_WORKERHEARTBEAT_LABELSENTRY']._serialized_end=1763
 # @@protoc_insertion_point(module_scope)

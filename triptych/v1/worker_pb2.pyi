@@ -33,6 +33,8 @@ class _WorkerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerSta
     WORKER_STATE_READY: _WorkerState.ValueType  # 2
     WORKER_STATE_DRAINING: _WorkerState.ValueType  # 3
     """Takes no new work; finishes or hands back what runs."""
+    WORKER_STATE_UNABLE: _WorkerState.ValueType  # 4
+    """Has tried each of its models and can serve none: takes no work until one can be served."""
 
 class WorkerState(_WorkerState, metaclass=_WorkerStateEnumTypeWrapper): ...
 
@@ -41,6 +43,8 @@ WORKER_STATE_LOADING: WorkerState.ValueType  # 1
 WORKER_STATE_READY: WorkerState.ValueType  # 2
 WORKER_STATE_DRAINING: WorkerState.ValueType  # 3
 """Takes no new work; finishes or hands back what runs."""
+WORKER_STATE_UNABLE: WorkerState.ValueType  # 4
+"""Has tried each of its models and can serve none: takes no work until one can be served."""
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 class _MediaKind:
@@ -106,7 +110,9 @@ class ModelProfile(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     fingerprint: _builtins.str
-    """Hash of the checkpoint's files: small ones whole, of weights the size, the header and samples."""
+    """Hash of what is loaded of the checkpoint: small files whole, of weights the size, the header and samples; for a hub
+    id of the id and the commit.
+    """
     media_kind: Global___MediaKind.ValueType
     vae_scale_factor: _builtins.int
     """Pixels per side of one latent cell."""
@@ -201,6 +207,31 @@ class WorkerModel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerModel: _TypeAlias = WorkerModel  # noqa: Y015
+
+@_typing.final
+class RefusedModel(_message.Message):
+    """A model of the worker's catalog that it cannot serve."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    reason: _builtins.str
+    """Why, and what to do about it, in words for a person; paths are relative to the catalog. At most 500 characters."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedModel: _TypeAlias = RefusedModel  # noqa: Y015
 
 @_typing.final
 class Measurement(_message.Message):
@@ -357,6 +388,7 @@ class WorkerHeartbeat(_message.Message):
     INTERVAL_FIELD_NUMBER: _builtins.int
     DEVICE_TFLOPS_FIELD_NUMBER: _builtins.int
     MERGE_KEYS_FIELD_NUMBER: _builtins.int
+    REFUSED_MODELS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
@@ -388,6 +420,10 @@ class WorkerHeartbeat(_message.Message):
     def merge_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Kinds of jobs whose forwards this denoiser computes together with gain: model/WIDTHxHEIGHTxFRAMES. At most 64."""
 
+    @_builtins.property
+    def refused_models(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedModel]:
+        """Tried again when their folders change, or after a while; the others are served."""
+
     def __init__(
         self,
         *,
@@ -408,10 +444,11 @@ class WorkerHeartbeat(_message.Message):
         interval: _duration_pb2.Duration | None = ...,
         device_tflops: _builtins.float = ...,
         merge_keys: _abc.Iterable[_builtins.str] | None = ...,
+        refused_models: _abc.Iterable[Global___RefusedModel] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "interval", b"interval", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "merge_keys", b"merge_keys", "models", b"models", "numerics_id", b"numerics_id", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "merge_keys", b"merge_keys", "models", b"models", "numerics_id", b"numerics_id", "refused_models", b"refused_models", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,6 +89,18 @@ class WorkerLost:
 
 
 @dataclass(frozen=True, slots=True)
+class StageRefused:
+    """No worker serves a stage of a model, those that there are cannot, and that has been so for too long.
+
+    Jobs of the model that wait for the stage fail, with `blame` for a person. Reported as often as it is so.
+    """
+
+    stage: Stage
+    model: str
+    blame: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskProgressed:
     """`fraction` (0 to 1) of what the latest `StartTask` of the task asked for is done."""
 
@@ -182,6 +194,7 @@ Event = (
     | JobAmendRequested
     | WorkerSeen
     | WorkerLost
+    | StageRefused
     | TaskProgressed
     | TaskSaved
     | LatentsReady

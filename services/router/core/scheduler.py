@@ -15,6 +15,7 @@ from services.router.core.events import (
     JobSubmitted,
     LatentsReady,
     ResultGone,
+    StageRefused,
     TaskFailed,
     TaskFinished,
     TaskProgressed,
@@ -34,6 +35,9 @@ from services.router.core.rebalance import Rebalance
 from services.router.core.record import JobRecord, is_long, new_record
 from services.router.core.task import TaskRecord, TaskState
 from services.router.core.views import JobView, PoolView, Views, WorkerView
+
+# A task that a free worker would be given, now or in a moment.
+_WAITING = frozenset({TaskState.READY, TaskState.HELD})
 
 
 class Scheduler:
@@ -135,6 +139,8 @@ class Scheduler:
                 return []
             case WorkerLost():
                 return self._lose_worker(event)
+            case StageRefused():
+                return self._give_up(event)
             case EncodesBounded(ahead_jobs):
                 self._ahead_jobs = ahead_jobs
                 self._dispatch.bound_encodes(ahead_jobs)
@@ -250,6 +256,15 @@ class Scheduler:
         self._progress.restore(job, finished, event.decoded)
         self._book.add(job)
         return self._progress.end(job, "succeeded") if job.complete else []
+
+    def _give_up(self, event: StageRefused) -> list[Action]:
+        waiting = [job for job in self._book.jobs.values() if job.request.model == event.model]
+        return [
+            action
+            for job in waiting
+            if any(record.task.stage is event.stage and record.state in _WAITING for record in job.tasks)
+            for action in self._progress.end(job, "failed", "MODEL_UNAVAILABLE", event.blame)
+        ]
 
     def _lose_worker(self, event: WorkerLost) -> list[Action]:
         actions: list[Action] = []

@@ -9,7 +9,7 @@ from functools import partial
 from services.router.clock import Clock
 from services.router.core.estimator import Estimate
 from services.router.core.job import JobRequest
-from services.router.intake.refusal import NO_WORKER_RETRY_S
+from services.router.intake.refusal import NO_WORKER_RETRY_S, unavailable
 from services.router.intake.validation import complete_spec, with_deadline
 from services.router.jobs import job_request
 from services.router.pricing import Pricing
@@ -48,7 +48,7 @@ class Appraiser:
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="images")
 
     async def appraise(self, spec: JobSpec) -> Priced:
-        """Raises INVALID_FIELD, MODEL_UNKNOWN, NOT_READY, NO_WORKER."""
+        """Raises INVALID_FIELD, MODEL_UNKNOWN, MODEL_UNAVAILABLE, NOT_READY, NO_WORKER."""
         model = self._model(spec.model)
         spec = with_deadline(spec, self._clock.now_s())
         profile = self._profile(spec.model)
@@ -60,7 +60,7 @@ class Appraiser:
         return Priced(full, self._pricing.price(full, self._fleet.serving(full.model)))
 
     def appraise_tail(self, spec: JobSpec, done: int) -> Priced:
-        """A complete spec of which `done` steps have been run. Raises NOT_READY, NO_WORKER."""
+        """A complete spec of which `done` steps have been run. Raises MODEL_UNAVAILABLE, NOT_READY, NO_WORKER."""
         self._profile(spec.model)
         return Priced(spec, self._pricing.tail(spec, done, self._fleet.serving(spec.model)))
 
@@ -79,6 +79,9 @@ class Appraiser:
         return model
 
     def _profile(self, model: str) -> ModelProfile:
+        if barring := self._fleet.barring(model):
+            self.check_heard()
+            raise unavailable(model, barring)
         profile = self._fleet.profile(model)
         if profile is None:
             self.check_heard()

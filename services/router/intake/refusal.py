@@ -1,9 +1,13 @@
 """What a client is told whose job the scheduler does not take."""
 
+from collections.abc import Sequence
+
 from services.router.core.actions import Verdict
+from services.router.workers.fleet import Refusal
 from triptych.errors import Reason, TriptychError
 
 NO_WORKER_RETRY_S = 2.0
+_MAX_REASONS = 3
 
 
 def refusal(verdict: Verdict, total_s: float) -> TriptychError:
@@ -30,6 +34,21 @@ def refusal(verdict: Verdict, total_s: float) -> TriptychError:
         "wait_s": f"{verdict.wait_s:.3f}",
     }
     return TriptychError(reason, words[reason], metadata=metadata, retry_after_s=retry_after_s)
+
+
+def unavailable(model: str, barring: Sequence[Refusal]) -> TriptychError:
+    """No to a job of a model of which a stage cannot be served, with the workers' reasons, each once."""
+    reasons: dict[str, list[str]] = {}
+    for each in barring:
+        stages = reasons.setdefault(each.reason, [])
+        if each.stage.value not in stages:
+            stages.append(each.stage.value)
+    words = [f"no worker can {' or '.join(stages)}: {why}" for why, stages in list(reasons.items())[:_MAX_REASONS]]
+    return TriptychError(
+        Reason.MODEL_UNAVAILABLE,
+        f"The model {model} cannot be served; {'; '.join(words)}",
+        metadata={"workers": ", ".join(sorted(each.worker_id for each in barring))},
+    )
 
 
 def _stages(verdict: Verdict) -> str:

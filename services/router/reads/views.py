@@ -24,6 +24,7 @@ from triptych.v1.router_service_pb2 import (
     Limits,
     ListModelsResponse,
     Model,
+    ModelRefusal,
     Pool,
     Worker,
 )
@@ -84,6 +85,7 @@ def _worker(known: KnownWorker, view: WorkerView | None, jobs: JobTable, who: Pr
         cache=beat.cache if beat.HasField("cache") else None,
         version=beat.version,
         pace=view.pace if view else 1.0,
+        refused_models=beat.refused_models,
     )
 
 
@@ -139,6 +141,10 @@ def _model(name: str, model: CatalogModel, fleet: Fleet) -> Model:
             side_multiple=side_multiple(profile) if profile is not None else 0,
         ),
         profile=profile,
+        refusals=[
+            ModelRefusal(stage=TO_PROTO[each.stage], worker_id=each.worker_id, reason=each.reason)
+            for each in fleet.refusals(name)
+        ],
     )
     if is_video:
         view.defaults.frame_count = defaults.frame_count

@@ -26,9 +26,18 @@ _GONE = {Reason.CONDITIONING_GONE: Stage.ENCODE, Reason.LATENTS_GONE: Stage.DENO
 _DAMAGED = {"conditioning": Stage.ENCODE, "latents": Stage.DENOISE}
 # What `ExchangeConfig` has a size of.
 _STORES = frozenset({"conditioning", "latents", "outputs"})
-# It drains; or it does not know this router: the two were given different tokens or certificates, which its operator
-# sees in the router's log, and which may be mended any moment.
-_UNWILLING = frozenset({Reason.DRAINING, Reason.NOT_READY, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
+# It drains; or was started anew, and cannot serve the model any longer; or it does not know this router: the two were
+# given different tokens or certificates, which its operator sees in the router's log, and which may be mended any
+# moment.
+_UNWILLING = frozenset(
+    {
+        Reason.DRAINING,
+        Reason.NOT_READY,
+        Reason.MODEL_UNAVAILABLE,
+        Reason.UNAUTHENTICATED,
+        Reason.PERMISSION_DENIED,
+    }
+)
 _UNREACHABLE = frozenset({Reason.UNREACHABLE, Reason.CANCELLED})
 # Another try may pass, and this one was not the job's fault.
 _NO_FAULT = frozenset({Reason.NO_SLOT, Reason.EXCHANGE_UNAVAILABLE})

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -15,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.aio.client import Client
 
 from services.router.core.estimator import Serving
-from services.router.core.events import Event, WorkerLost, WorkerSeen
+from services.router.core.events import Event, StageRefused, WorkerLost, WorkerSeen
 from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
@@ -33,6 +34,15 @@ _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 MAX_WORKERS = 4096
 _MAX_MERGE_KEYS = 64
 _PROBE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A worker cannot serve its stage of a model, and why: in its own words, for a person."""
+
+    stage: Stage
+    worker_id: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -72,6 +82,7 @@ class KnownWorker:
 class Fleet:
     """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone.
 
+    Reports `StageRefused` while nobody serves a stage of a model and who is there cannot, for longer than `grace_s`.
     `on_lost` is called before that report: it gives up the calls to the worker, and tells which of their tasks had not
     reached it. `on_profile` is called when a worker tells something new of a model, `on_models` when it tells something
     new of how it serves its models.
@@ -85,6 +96,7 @@ class Fleet:
         on_profile: Callable[[ModelProfile], None],
         on_models: Callable[[WorkerHeartbeat], None] = lambda _: None,
         links: WorkerLinks | None = None,
+        grace_s: Callable[[], float] = lambda: inf,
     ) -> None:
         self._links = links or WorkerLinks()
         self._timeout_s = timeout_s
@@ -92,6 +104,9 @@ class Fleet:
         self._on_lost = on_lost
         self._on_profile = on_profile
         self._on_models = on_models
+        self._grace_s = grace_s
+        # Since when nobody serves a stage of a model that is refused (monotonic seconds).
+        self._barred: dict[tuple[Stage, str], float] = {}
         self._workers: dict[str, KnownWorker] = {}
         # Kept when the last worker that serves a model is gone.
         self._profiles: dict[str, ModelProfile] = {}
@@ -122,6 +137,21 @@ class Fleet:
         cold = frozenset(stage for stage, kinds in devices.items() if kinds and stage not in hot)
         return Serving(devices, cold)
 
+    def refusals(self, model: str) -> list[Refusal]:
+        """Who cannot serve a model, by worker."""
+        return [
+            Refusal(FROM_PROTO[known.heartbeat.stage], known.worker_id, refused.reason)
+            for known in self
+            for refused in known.heartbeat.refused_models
+            if refused.name == model
+        ]
+
+    def barring(self, model: str) -> list[Refusal]:
+        """Why a model cannot be served: the refusals at stages that nobody serves."""
+        found = self.refusals(model)
+        served = {info.stage for known in self if found and model in (info := known.info()).models and info.ready}
+        return [refusal for refusal in found if refusal.stage not in served]
+
     async def run(self, client: Client) -> None:
         """Listen for heartbeats and miss them, until cancelled."""
 
@@ -135,6 +165,7 @@ class Fleet:
                 began_s = monotonic()
                 await asyncio.sleep(pause_s)
                 self._miss(monotonic() - began_s - pause_s)
+                self._tell_barred()
         finally:
             await heartbeats.unsubscribe()
 
@@ -170,6 +201,7 @@ class Fleet:
             self.lose(beat.worker_id, "it was started anew")
             known = None
         is_news = known is None or known.heartbeat.models != beat.models
+        before = {each.name: each.reason for each in known.heartbeat.refused_models} if known is not None else {}
         if known is None:
             known = KnownWorker(beat, monotonic(), self._links.open(beat), self._links.stamp)
             self._workers[beat.worker_id] = known
@@ -182,6 +214,9 @@ class Fleet:
             self._learn(model.profile)
         if is_news:
             self._on_models(beat)
+        for refused in beat.refused_models:
+            if before.get(refused.name) != refused.reason:
+                log.warning("model_refused", model=refused.name, worker=beat.worker_id, why=refused.reason)
         self._tell(known)
 
     def shun(self, worker_id: str) -> None:
@@ -235,6 +270,17 @@ class Fleet:
             worker.heard_s = min(now_s, worker.heard_s + max(0.0, deaf_s))
             if worker.heard_s < now_s - self._timeout_s:
                 self.lose(worker.worker_id, f"no heartbeat for {self._timeout_s:g} s")
+
+    def _tell_barred(self) -> None:
+        """Report the stages of models for which jobs have waited in vain for long enough."""
+        models = {refused.name for known in self for refused in known.heartbeat.refused_models}
+        barring = {(each.stage, model): each.reason for model in models for each in self.barring(model)}
+        now_s = monotonic()
+        self._barred = {key: self._barred.get(key, now_s) for key in barring}
+        for (stage, model), since_s in self._barred.items():
+            if now_s - since_s > self._grace_s():
+                blame = f"no worker can {stage.value} with {model}: {barring[stage, model]}"
+                self._report(StageRefused(stage, model, blame))
 
     def _learn(self, profile: ModelProfile) -> None:
         known = self._profiles.get(profile.name)

@@ -44,7 +44,7 @@ class Stage:
         self.host.read_catalog()
         self.host.thread.start()
         self.model = HostedModel(
-            self.host.checkpoints["sdxl"], ["text_encoder", DENOISE], torch.float32, torch.device("cpu")
+            self.host.open_checkpoint("sdxl"), ["text_encoder", DENOISE], torch.float32, torch.device("cpu")
         )
         cache = ConditioningCache(exchange, 1 << 20, 60.0)
         self.encoder = Encoder(exchange, self.host.thread, cache, BlockBatches(1))
