@@ -9,7 +9,7 @@ from pathlib import Path
 import nats.errors
 
 from triptych.exchange import Exchange
-from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat
+from triptych.v1.worker_pb2 import WORKER_STATE_READY, WorkerHeartbeat, WorkerState
 
 READY_TIMEOUT_S = 90.0
 
@@ -38,8 +38,8 @@ class WorkerProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
-    async def ready(self, exchange: Exchange) -> WorkerHeartbeat:
-        """The first heartbeat that says READY. Raises `RuntimeError` with the log if the process ends before."""
+    async def ready(self, exchange: Exchange, state: WorkerState.ValueType = WORKER_STATE_READY) -> WorkerHeartbeat:
+        """The first heartbeat that says READY, or another state. Raises `RuntimeError` with the log if none does."""
         assert self._process is not None
         subscription = await exchange.control.subscribe(f"triptych.v1.heartbeat.*.{self.worker_id}")
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -47,12 +47,12 @@ class WorkerProcess:
             while self._process.poll() is None and time.monotonic() < deadline:
                 with contextlib.suppress(nats.errors.TimeoutError):
                     beat = WorkerHeartbeat.FromString((await subscription.next_msg(timeout=1.0)).data)
-                    if beat.state == WORKER_STATE_READY:
+                    if beat.state == state:
                         self.address = beat.address
                         return beat
         finally:
             await subscription.unsubscribe()
-        raise RuntimeError(f"{self.worker_id} is not ready:\n{self.log.read_text()}")
+        raise RuntimeError(f"{self.worker_id} is not {WorkerState.Name(state)}:\n{self.log.read_text()}")
 
     def terminate(self) -> int:
         """SIGTERM; the exit status."""

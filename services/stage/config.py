@@ -31,8 +31,8 @@ class WorkerConfig:
     catalog: Path = Path("models/models.toml")
     # Names of the catalog's models to serve, separated by commas; empty: all.
     models: str = ""
-    # Of a model that cannot be served: how often it is looked whether its folder has changed; if so, it is tried again. A
-    # hub id is tried again after so long, then after twice as long, up to 128 times.
+    # Of a model that cannot be served: how often it is looked whether its folder has changed, in which case it is tried
+    # again. A hub id is tried again after so long, then after twice as long, up to 128 times.
     retry_seconds: float = 5.0
     # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
     device: str = "auto"

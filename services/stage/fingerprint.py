@@ -12,7 +12,9 @@ from typing import Any
 from services.stage.component_files import config_names, is_module
 from services.stage.folder_check import loaded_weights, names_in
 
-# Of a large file: two fine-tunes differ in these, without gigabytes being read. The first has the header.
+# Of a larger file samples are read: two fine-tunes differ in them, without gigabytes being read. The first has the
+# header.
+_WHOLE_BYTES = 64 << 20
 _SAMPLE_BYTES = 64 * 1024
 _SAMPLE_COUNT = 64
 
@@ -20,15 +22,16 @@ _SAMPLE_COUNT = 64
 def folder_fingerprint(folder: Path, pipeline: Any, components: dict[str, Any]) -> str:
     """Of a pipeline whose components lie in a folder. Raises `Unsound` for weights whose shards are not told.
 
-    Small files count whole; weights by size, header and samples. What lies elsewhere counts by its name there.
+    Files count whole; very large ones by size, header and samples. What another model of the hub lends counts by name.
     """
     digest = blake2b(digest_size=16)
     _feed(digest, type(pipeline).__name__, {name: pipeline.config.get(name) for name in pipeline._config_specs})
     for name, spec in sorted(components.items()):
-        is_here = Path(spec.pretrained_model_name_or_path) == folder
-        place = None if is_here else [spec.pretrained_model_name_or_path, spec.revision, spec.variant]
-        _feed(digest, name, getattr(spec.type_hint, "__name__", None), place)
-        if is_here:
+        place = Path(spec.pretrained_model_name_or_path)
+        # A folder has another path on another host.
+        lender = "" if place.is_absolute() else str(place)
+        _feed(digest, name, getattr(spec.type_hint, "__name__", None), lender, lender and spec.revision)
+        if place == folder:
             _feed_files(digest, folder / (spec.subfolder or ""), _loaded_files(folder, spec))
     return digest.hexdigest()
 
@@ -44,7 +47,7 @@ def _feed_files(digest: Any, folder: Path, names: list[str]) -> None:
         size = (folder / name).stat().st_size
         _feed(digest, name, size)
         with (folder / name).open("rb") as file:
-            if size <= _SAMPLE_BYTES * _SAMPLE_COUNT:
+            if size <= _WHOLE_BYTES:
                 digest.update(file.read())
                 continue
             for index in range(_SAMPLE_COUNT):

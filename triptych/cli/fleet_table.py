@@ -39,7 +39,7 @@ def refusal_lines(workers: Iterable[router_service_pb2.Worker]) -> list[str]:
     for worker in workers:
         for refused in worker.refused_models:
             whose.setdefault((refused.name, refused.reason), []).append(worker.worker_id)
-    return [f"{model} is not served by {', '.join(ids)}: {why}" for (model, why), ids in sorted(whose.items())]
+    return [f"{model} is not served by {', '.join(sorted(ids))}: {why}" for (model, why), ids in sorted(whose.items())]
 
 
 def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:

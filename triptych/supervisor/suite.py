@@ -266,6 +266,8 @@ class Suite:
         """Raise `SuiteError` when one of them can serve no model at all; it goes on trying, but nobody need wait."""
         if not workers:
             await asyncio.Event().wait()
+        # Before, its address may not be known.
+        await self.processes[router_name(0)].wait_for(ServiceState.READY)
         async with self.client() as client:
             while True:
                 for worker in await _workers(client):

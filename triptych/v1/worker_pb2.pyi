@@ -110,8 +110,8 @@ class ModelProfile(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     fingerprint: _builtins.str
-    """Hash of what is loaded of the checkpoint: small files whole, of weights the size, the header and samples; for a hub
-    id of the id and the commit.
+    """Hash of what is loaded of the checkpoint: files whole, of very large ones the size, the header and samples; for a
+    hub id of the id, the commit and the variant.
     """
     media_kind: Global___MediaKind.ValueType
     vae_scale_factor: _builtins.int

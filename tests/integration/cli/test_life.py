@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.cli import command
-from tests.suite import RunningSuite
+from tests.suite import CATALOG, RunningSuite
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite, lock_owner
 from triptych.v1 import job_pb2
@@ -120,6 +120,38 @@ def test_what_cannot_work_is_told_before_anything_starts(tmp_path: Path) -> None
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr.splitlines() == [f"triptych: {why}"]
     assert not (tmp_path / "state").exists()
+
+
+def catalog_of(folder: Path, *models: str) -> Path:
+    """The embedded model, if it is named, and others whose checkpoint is an empty folder."""
+    (folder / "empty").mkdir()
+    places = {name: CATALOG.parent / "shapes" / "checkpoint" if name == "shapes" else "empty" for name in models}
+    file = folder / "models.toml"
+    file.write_text("".join(f'[models.{name}]\ncheckpoint = "{place}"\n' for name, place in places.items()))
+    return file
+
+
+def test_a_model_that_cannot_be_served_is_warned_of_and_shown(tmp_path: Path) -> None:
+    why = "empty has neither modular_model_index.json nor model_index.json"
+    catalog = catalog_of(tmp_path, "bad", "shapes")
+    up = command.run(*UP, "--detach", "--catalog", str(catalog), state_dir=tmp_path / "state")
+    try:
+        assert up.returncode == 0, up.stderr
+        assert f"warning: bad is not served: {why}" in up.stderr
+        for shown in (command.run(what, state_dir=tmp_path / "state") for what in ("models", "fleet")):
+            assert f"bad is not served by decoder-0, denoiser-0, encoder-0: {why}" in shown.stdout
+        refused = command.run("submit", PROMPT, "--model", "bad", state_dir=tmp_path / "state")
+        assert refused.returncode == 4
+        assert "refused (MODEL_UNAVAILABLE): The model bad cannot be served; no worker can" in refused.stderr
+        assert why in refused.stderr
+    finally:
+        command.run("down", state_dir=tmp_path / "state")
+
+
+def test_a_suite_that_can_serve_no_model_is_not_started(tmp_path: Path) -> None:
+    ended = command.run(*UP, "--catalog", str(catalog_of(tmp_path, "bad")), state_dir=tmp_path / "state")
+    assert ended.returncode == 1
+    assert "-0 can serve none of the models:\n  bad: empty has neither" in ended.stderr
 
 
 @pytest.mark.parametrize("names", [("nats",), ("router",), ("encoder-0", "denoiser-0", "decoder-0")])

@@ -21,6 +21,7 @@ from triptych.v1.worker_pb2 import (
     ActiveJob,
     DeclaredInput,
     ModelProfile,
+    RefusedModel,
     WorkerHeartbeat,
     WorkerModel,
 )
@@ -66,6 +67,8 @@ class Peer:
         self.steps: Counter[str] = Counter()
         self.errors: list[TriptychError] = []
         self.profile = PROFILE
+        # Why it cannot serve the model; "": it serves it.
+        self.refusal = ""
         self.beating = True
         # What its heartbeats say that it works at.
         self.active: list[ActiveJob] = []
@@ -128,7 +131,8 @@ class Peer:
             start_time=self._start_time,
             state=self._state,
             device="none",
-            models=[WorkerModel(profile=self.profile, resident=True)],
+            models=[] if self.refusal else [WorkerModel(profile=self.profile, resident=True)],
+            refused_models=[RefusedModel(name=self.profile.name, reason=self.refusal)] if self.refusal else [],
             max_active_jobs=self._slots,
             active_jobs=self.active,
         )

@@ -24,6 +24,8 @@ HUB = {
     "no-revision": "org/open has no such revision",
 }
 WORDS = {**{name: fault.words for name, fault in FAULTS.items()}, **HUB}
+# Its denoiser's host has another folder of it than the other hosts.
+SPLIT = "no worker can denoise: elsewhere/unet/diffusion_pytorch_model.safetensors is truncated"
 # The good one, by its folder, by the hub, and with weights of one variant alone.
 GOOD = ("good", "hub", "fp16")
 WORKERS = ("encoder-0", "denoiser-0", "decoder-0")
@@ -45,29 +47,30 @@ def served(tiny_checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     break_checkpoints(good, folder)
     mend(good, folder / "halves")
     only_variant(folder / "halves")
+    mend(good, folder / "split")
+    mend(folder / "truncated", folder / "elsewhere")
     with (
         running_hub({"org/open": good, "org/gated": good}, {"org/gated"}, TOKEN) as hub,
         pytest.MonkeyPatch.context() as env,
     ):
         env.setenv("HF_ENDPOINT", hub.url)
         env.setenv("HF_HOME", str(folder / "hf"))
-        with running_suite(
-            folder / "state",
-            catalog=write_catalog(good, folder),
-            flags={role: ["--retry_seconds", "0.3"] for role in ("encoder", "denoiser", "decoder")},
-        ) as suite:
+        flags = {role: ["--retry_seconds", "0.2"] for role in ("encoder", "denoiser", "decoder")}
+        flags["denoiser"] += ["--catalog", str(write_catalog(good, folder, split="elsewhere"))]
+        with running_suite(folder / "state", catalog=write_catalog(good, folder, split="split"), flags=flags) as suite:
             yield Served(suite, hub, good, folder)
 
 
-def write_catalog(good: Path, folder: Path) -> Path:
-    """Every broken model, some of the hub, and the good one between them."""
+def write_catalog(good: Path, folder: Path, split: str) -> Path:
+    """Every broken model, some of the hub, and the good one between them; `split` is a folder of another."""
     entries = {name: f'checkpoint = "{name}"' for name in FAULTS}
     entries["good"] = f'checkpoint = "{good}"'
     entries["fp16"] = 'checkpoint = "halves"\nvariant = "fp16"'
     entries["hub"] = 'checkpoint = "org/open"\nrevision = "main"'
     entries |= {name: f'checkpoint = "org/{name}"' for name in ("gated", "unknown")}
     entries["no-revision"] = 'checkpoint = "org/open"\nrevision = "v9"'
-    file = folder / "models.toml"
+    entries["split"] = f'checkpoint = "{split}"'
+    file = folder / f"{split}.toml"
     file.write_text("\n".join(f"[models.{name}]\n{entry}\n{SMALL.format(name)}" for name, entry in entries.items()))
     return file
 
@@ -118,7 +121,8 @@ async def test_a_model_that_cannot_be_served_is_refused_by_its_reason_at_once(cl
 
 async def test_every_worker_says_so_in_its_heartbeat_and_once_in_its_log(client: Client, served: Served) -> None:
     for worker in (await client.fleet()).workers:
-        assert {refused.name for refused in worker.refused_models} == set(WORDS)
+        refused_here = {"split"} if worker.stage == STAGE_DENOISE else set()
+        assert {refused.name for refused in worker.refused_models} == set(WORDS) | refused_here
         log = (served.suite.state_dir / "logs" / f"{worker.worker_id}.log").read_text()
         for refused in worker.refused_models:
             told = [line for line in log.splitlines() if "model_refused" in line and f'"{refused.name}"' in line]
@@ -126,15 +130,18 @@ async def test_every_worker_says_so_in_its_heartbeat_and_once_in_its_log(client:
             assert str(served.folder) not in refused.reason
 
 
-@pytest.mark.parametrize("name", ["truncated", "missing", "null", "sd15"])
-async def test_a_model_that_is_mended_is_served_without_a_restart(client: Client, served: Served, name: str) -> None:
-    before = {worker: served.suite.pid(worker) for worker in WORKERS}
-    mend(served.good, served.folder / name)
-    await until_served(client, name)
-    [mended], [good] = await client.generate(job(name)), await client.generate(job("good"))
-    assert mended.data == good.data
-    assert not (await model_of(client, name)).refusals
-    assert {worker: served.suite.pid(worker) for worker in WORKERS} == before
+async def test_a_model_that_one_stage_cannot_serve_is_refused_by_that_stages_reason(
+    client: Client, served: Served
+) -> None:
+    with pytest.raises(TriptychError, match=SPLIT) as caught:
+        await client.submit(job("split"))
+    assert caught.value.reason is Reason.MODEL_UNAVAILABLE
+    assert caught.value.metadata["workers"] == "denoiser-0"
+    assert (await model_of(client, "split")).served_stages == [STAGE_ENCODE, STAGE_DECODE]
+    mend(served.good, served.folder / "elsewhere")
+    await until_served(client, "split")
+    assert (await client.generate(job("split")))[0].data == (await client.generate(job("good")))[0].data
+    assert "model_changed" not in served.suite.log("router")
 
 
 async def test_a_gated_model_is_served_once_there_is_a_token_whose_owner_has_accepted(
@@ -151,3 +158,14 @@ async def test_a_gated_model_is_served_once_there_is_a_token_whose_owner_has_acc
     await until_served(client, "gated")
     [picture], [good] = await client.generate(job("gated")), await client.generate(job("good"))
     assert picture.data == good.data
+
+
+@pytest.mark.parametrize("name", ["truncated", "missing", "null", "sd15"])
+async def test_a_model_that_is_mended_is_served_without_a_restart(client: Client, served: Served, name: str) -> None:
+    before = {worker: served.suite.pid(worker) for worker in WORKERS}
+    mend(served.good, served.folder / name)
+    await until_served(client, name)
+    [mended], [good] = await client.generate(job(name)), await client.generate(job("good"))
+    assert mended.data == good.data
+    assert not (await model_of(client, name)).refusals
+    assert {worker: served.suite.pid(worker) for worker in WORKERS} == before

@@ -11,6 +11,7 @@ import torch
 
 from services.stage.checkpoint import DENOISE, Checkpoint, CheckpointError
 from services.stage.hosted_block import HostedBlock
+from tests.broken_checkpoints import FAULTS, only_variant
 
 CPU = torch.device("cpu")
 
@@ -89,18 +90,8 @@ def test_remote_code_is_never_run(copy_of: Path) -> None:
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"model mine: cannot read {tmp_path}"):
+    with pytest.raises(CheckpointError, match=f"model mine: {tmp_path} has neither"):
         _ = Checkpoint("mine", str(tmp_path)).pipeline
-
-
-def test_the_fingerprint_tells_fine_tunes_apart(copy_of: Path, tiny_checkpoints: Path) -> None:
-    stock = Checkpoint("sdxl", str(tiny_checkpoints / "sdxl")).fingerprint
-    assert Checkpoint("sdxl", str(copy_of)).fingerprint == stock
-    weights = copy_of / "unet" / "diffusion_pytorch_model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    assert Checkpoint("sdxl", str(copy_of)).fingerprint != stock
 
 
 def test_the_modular_layout_is_served_like_the_plain_one(copy_of: Path) -> None:
@@ -125,3 +116,65 @@ def test_inputs_that_the_catalog_withdraws_are_not_announced(tiny_checkpoints: P
     announced = {declared.name for declared in checkpoint.profile.inputs}
     assert not announced & {"image", "strength"}
     assert "prompt" in announced
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_with_a_folder_is_said_with_what_to_do(tiny_checkpoints: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoints / "sdxl", tmp_path / name))
+    FAULTS[name].damage(folder)
+    checkpoint = Checkpoint("mine", str(folder))
+    with pytest.raises(CheckpointError, match=FAULTS[name].words):
+        checkpoint.check(checkpoint.blocks)
+
+
+@pytest.mark.parametrize("model", ["sdxl", "flux", "sd3", "wan", "wan-i2v", "wan22", "sdxl-control"])
+def test_a_whole_checkpoint_passes(tiny_checkpoints: Path, model: str) -> None:
+    """One whose index has null where the stock pipeline can do without, too."""
+    checkpoint = Checkpoint(model, str(tiny_checkpoints / model))
+    checkpoint.check(checkpoint.blocks)
+
+
+def test_weights_of_one_variant_are_loaded_where_the_catalog_names_it(copy_of: Path) -> None:
+    stock = HostedBlock.load(Checkpoint("mine", str(copy_of)), DENOISE, torch.float32, CPU).networks["unet"]
+    only_variant(copy_of)
+    checkpoint = Checkpoint("mine", str(copy_of), variant="fp16")
+    checkpoint.check(checkpoint.blocks)
+    for name in ("text_encoder", "decode"):
+        assert HostedBlock.load(checkpoint, name, torch.float32, CPU).networks
+    unet = HostedBlock.load(checkpoint, DENOISE, torch.float32, CPU).networks["unet"]
+    assert all(torch.equal(one, other) for one, other in zip(stock.parameters(), unet.parameters(), strict=True))
+
+
+def test_the_modular_layout_takes_the_variant_too(copy_of: Path) -> None:
+    Checkpoint("mine", str(copy_of)).pipeline.save_config(str(copy_of))
+    (copy_of / "model_index.json").unlink()
+    only_variant(copy_of)
+    with pytest.raises(CheckpointError, match='set variant = "fp16"'):
+        Checkpoint("mine", str(copy_of)).check(["text_encoder"])
+    checkpoint = Checkpoint("mine", str(copy_of), variant="fp16")
+    checkpoint.check(checkpoint.blocks)
+    assert HostedBlock.load(checkpoint, DENOISE, torch.float32, CPU).networks
+
+
+def test_a_component_without_that_variant_is_loaded_from_its_plain_weights(copy_of: Path) -> None:
+    """As the stock pipelines do it."""
+    weights = copy_of / "unet" / "diffusion_pytorch_model.safetensors"
+    weights.rename(weights.with_name("diffusion_pytorch_model.fp16.safetensors"))
+    checkpoint = Checkpoint("mine", str(copy_of), variant="fp16")
+    checkpoint.check(checkpoint.blocks)
+    for name in ("text_encoder", DENOISE):
+        assert HostedBlock.load(checkpoint, name, torch.float32, CPU).networks
+
+
+@pytest.mark.parametrize("variant", [None, "fp16"])
+def test_shards_are_found_and_looked_at(copy_of: Path, variant: str | None) -> None:
+    unet = HostedBlock.load(Checkpoint("mine", str(copy_of)), DENOISE, torch.float32, CPU).networks["unet"]
+    (copy_of / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    unet.save_pretrained(copy_of / "unet", max_shard_size="100KB", variant=variant)  # type: ignore[operator]
+    checkpoint = Checkpoint("mine", str(copy_of), variant=variant)
+    checkpoint.check(checkpoint.blocks)
+    assert HostedBlock.load(checkpoint, DENOISE, torch.float32, CPU).networks
+    shard = sorted((copy_of / "unet").glob("*-00002-of-*.safetensors"))[0]
+    shard.write_bytes(shard.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match=f"unet/{shard.name} is truncated"):
+        checkpoint.check(checkpoint.blocks)
