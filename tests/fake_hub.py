@@ -14,7 +14,7 @@ COMMIT = "c0ffee" + "0" * 34
 
 
 class FakeHub:
-    """`gated` models are shown to who has `token`, and their licence is accepted once `accepted` is set.
+    """Shows `gated` models to whoever has `token`, while its owner has `accepted` their licence; nothing while `away`.
 
     As the real one does it: a gated model's files are refused with 401 or 403, a model that is not there with 401.
     """
@@ -24,10 +24,13 @@ class FakeHub:
         self.gated = gated
         self.token = token
         self.accepted = True
+        self.away = False
         self.url = ""
 
     def refusal(self, model: str, authorization: str | None) -> tuple[int, str] | None:
         """Status and error code for who may not see the model's files."""
+        if self.away:
+            return 503, ""
         if model not in self.models:
             return (404 if authorization else 401), "RepoNotFound"
         if model in self.gated and authorization is None:
@@ -70,7 +73,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             rest = parts[4:] if is_api else parts[2:]
             refusal = hub.refusal(model, self.headers.get("Authorization"))
             # What there is of a gated model everyone may know.
-            if refusal is not None and not (is_api and model in hub.models):
+            if refusal is not None and not (is_api and model in hub.models and not hub.away):
                 self._refuse(*refusal, body=body)
             elif rest[1] not in ("main", COMMIT):
                 self._refuse(404, "RevisionNotFound", body=body)

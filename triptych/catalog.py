@@ -81,10 +81,10 @@ class CatalogModel:
     """
 
     checkpoint: str
-    # Of a hub id: a branch, a tag or, so that all hosts have the same, a commit; None: its main branch.
+    # A hub id's branch, tag or, so that all hosts have the same, commit; None: its main branch.
     revision: str | None = None
-    # Of the weights ("fp16"), for files like diffusion_pytorch_model.fp16.safetensors; what has none of it is loaded
-    # from its plain files.
+    # Takes weights like diffusion_pytorch_model.fp16.safetensors ("fp16"); a component that has none is loaded from its
+    # plain ones.
     variant: str | None = None
     description: str = ""
     media_kind: Literal["image", "video"] = "image"

@@ -28,21 +28,29 @@ class PreviewDecoders:
         self._host = host
 
     async def make(self, model: HostedModel) -> PreviewDecoder:
-        """The model's preview decoder.
+        """The model's preview decoder. Raises whatever its VAE raises on pictures that it cannot encode."""
+        return await self._load(model) or await self._find_or_fit(model)
 
-        Raises whatever its VAE raises on pictures that it cannot encode; `ConfigError` if a tiny decoder is not there.
-        """
+    async def _load(self, model: HostedModel) -> PreviewDecoder | None:
+        """The tiny decoder that the catalog names; None if it names none, or that cannot be loaded."""
         name = model.checkpoint.name
-        place = self._host.catalog.tiny_decoder(name)
-        if place is not None:
+        try:
+            place = self._host.catalog.tiny_decoder(name)
+            if place is None:
+                return None
             made = await self._host.thread.run(_RANK, partial(tiny_decoder, model, place))
-            log.info("preview_decoder_loaded", model=name)
-            return made
+        except Exception as error:  # noqa: BLE001 - previews are made without it
+            log.warning("tiny_decoder_not_loaded", model=name, why=str(error))
+            return None
+        log.info("preview_decoder_loaded", model=name)
+        return made
+
+    async def _find_or_fit(self, model: HostedModel) -> PreviewDecoder:
         linear_map = await self._find(model)
         if linear_map is None:
             linear_map = await self._fit(model)
             await self._keep(model, linear_map)
-            log.info("preview_decoder_fitted", model=name)
+            log.info("preview_decoder_fitted", model=model.checkpoint.name)
         return await self._host.thread.run(_RANK, partial(linear_decoder, model, linear_map))
 
     async def _fit(self, model: HostedModel) -> LinearMap:

@@ -56,9 +56,9 @@ class Checkpoint:
     place: str
     # Inputs that its blocks declare and that do not work with it.
     withdrawn_inputs: frozenset[str] = frozenset()
-    # Of weights ("fp16"); a component that has none of it has plain ones.
+    # Which weights to take ("fp16"); a component that has none of it has plain ones.
     variant: str | None = None
-    # Of a folder in the hub's cache: the hub id and the commit. Not all of its files need be there.
+    # The hub id and the commit of a folder in the hub's cache. Not all of its files need be there.
     origin: str = ""
 
     @cached_property

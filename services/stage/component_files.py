@@ -8,9 +8,9 @@ import torch
 from diffusers import ConfigMixin, ModelMixin
 
 _DIFFUSERS, _TRANSFORMERS = "diffusion_pytorch_model", "model"
-# Of a weights file's name: what is not a variant's.
+# What the names of weights files are cut at, and their parts that are no variant.
 _PARTS, _FIXED = re.compile(r"\.|-\d+-of-\d+"), {"safetensors", "index", "json"}
-# Of a folder without weights (a tokenizer's, a processor's) all files of these kinds count.
+# All files of these kinds count in a folder without weights: a tokenizer's, a processor's.
 SMALL = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe", ".spm")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 

@@ -31,8 +31,8 @@ class WorkerConfig:
     catalog: Path = Path("models/models.toml")
     # Names of the catalog's models to serve, separated by commas; empty: all.
     models: str = ""
-    # Of a model that cannot be served: how often it is looked whether its folder has changed, in which case it is tried
-    # again. A hub id is tried again after so long, then after twice as long, up to 128 times.
+    # Seconds between two looks at the folder of a model that cannot be served: when it has changed, the model is tried
+    # again. A hub id is tried again after this time, then after twice as long each, up to 128 times this.
     retry_seconds: float = 5.0
     # "cpu", "cuda", "cuda:1", "mps"; "auto" takes the first accelerator there is.
     device: str = "auto"

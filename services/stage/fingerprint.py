@@ -12,7 +12,7 @@ from typing import Any
 from services.stage.component_files import config_names, is_module
 from services.stage.folder_check import loaded_weights, names_in
 
-# Of a larger file samples are read: two fine-tunes differ in them, without gigabytes being read. The first has the
+# Samples are read of a larger file: two fine-tunes differ in them, without gigabytes being read. The first has the
 # header.
 _WHOLE_BYTES = 64 << 20
 _SAMPLE_BYTES = 64 * 1024

@@ -13,6 +13,7 @@ from huggingface_hub.errors import (
 )
 
 from services.stage.checkpoint import CheckpointError
+from services.stage.device_thread import TooMuchWaits
 from services.stage.folder_check import Unsound
 from services.stage.short_memory import is_memory_short
 from triptych.config import ConfigError
@@ -24,7 +25,7 @@ def load_fault(model: str, checkpoint: str, error: Exception) -> CheckpointError
     # What the hub answered lies behind what its library made of it.
     for kind in (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled):
         if found := [each for each in chain if isinstance(each, kind)]:
-            return CheckpointError(model, _of_hub(checkpoint, found[0]), passing=True)
+            return CheckpointError(model, _hub_words(checkpoint, found[0]), passing=True)
     if any(is_memory_short(each) for each in chain):
         why = f"memory is short: serve fewer models here (--models), or on a larger device; {error}"
         return CheckpointError(model, why)
@@ -32,10 +33,11 @@ def load_fault(model: str, checkpoint: str, error: Exception) -> CheckpointError
         return error
     if isinstance(error, Unsound | ConfigError):
         return CheckpointError(model, str(error))
-    return CheckpointError(model, f"{type(error).__name__}: {error}", passing=isinstance(error, OSError))
+    passing = isinstance(error, OSError | TooMuchWaits)
+    return CheckpointError(model, f"{type(error).__name__}: {error}", passing=passing)
 
 
-def _of_hub(checkpoint: str, error: BaseException) -> str:
+def _hub_words(checkpoint: str, error: BaseException) -> str:
     page = f"{constants.ENDPOINT}/{checkpoint}"
     if isinstance(error, GatedRepoError):
         if get_token():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import torch
 
+from services.stage.beside import beside
 from services.stage.checkpoint import Checkpoint
 from services.stage.device_speed import device_tflops
 from services.stage.library_logs import silence_libraries
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from services.stage.worker import WorkerHost
 
 log = structlog.get_logger()
-# What a heartbeat says of a model.
+# Characters that a heartbeat has for a model.
 _MAX_REASON = 500
 # Pauses between two tries of a hub id double up to so many times the first.
 _MOST_PAUSES = 128
-# Files of a folder that are looked at.
+# Files that are looked at in a folder.
 _MAX_FILES = 10_000
 _Stamp = tuple[tuple[str, int, int], ...]
 
@@ -84,33 +85,35 @@ class Loading:
 
     async def _may_pass(self, name: str, refused: _Refused) -> bool:
         """Whether a refused model's folder is another one, and was so at the last look; or its time has come."""
-        seen, refused.seen = refused.seen, await asyncio.to_thread(_stamp, self._folder(name))
+        seen, refused.seen = refused.seen, await beside(partial(_stamp, self._folder(name)))
         is_new = refused.seen != refused.tried and refused.seen == seen
         return is_new or (refused.passing and time.monotonic() >= refused.due_s)
 
     async def _try(self, name: str, rank_s: float) -> None:
-        host, stamp = self._host, await asyncio.to_thread(_stamp, self._folder(name))
+        host, rank = self._host, (rank_s, "~loading")
+        stamp = await beside(partial(_stamp, self._folder(name)))
         try:
-            checkpoint = await asyncio.to_thread(host.open_checkpoint, name)
-            host.loading = True
-            await host.thread.run((rank_s, "~loading"), partial(self._load, checkpoint))
+            checkpoint = await beside(partial(host.open_checkpoint, name))
+            await host.thread.run(rank, partial(self._load, checkpoint), on_pause=self._note_pause)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other models are served
             self._refuse(name, error, stamp)
         else:
             self._refused.pop(name, None)
             host.serve(checkpoint)
-        finally:
-            host.loading = False
+            return
+        # The part of it that was loaded is of no use. Only here: until the exception is gone, it holds that part.
+        await host.thread.run(rank, _collect)
 
     def _load(self, checkpoint: Checkpoint) -> None:
+        self._host.loading = True
         try:
             self._load_stage(checkpoint)
-        except Exception:
-            # Of what was loaded of it nothing is of use.
-            gc.collect()
-            if self._host.device.type == "cuda":
-                torch.cuda.empty_cache()
-            raise
+        finally:
+            self._host.loading = False
+
+    def _note_pause(self, paused: bool) -> None:
+        """The load has given way to other work, or goes on."""
+        self._host.loading = not paused
 
     def _refuse(self, name: str, error: Exception, stamp: _Stamp) -> None:
         host = self._host
@@ -132,10 +135,17 @@ class Loading:
 
 
 def _stamp(folder: Path) -> _Stamp:
-    """Names, sizes and times of the files in a folder and in those in it; () if there is none."""
+    """Names, sizes and times of the files in a folder and in those in it; () if there is none, or it cannot be read."""
     stamps = []
-    for path in islice((path for pattern in ("*", "*/*") for path in folder.glob(pattern)), _MAX_FILES):
-        with contextlib.suppress(OSError):  # one that has gone meanwhile
-            stat = path.stat()
-            stamps.append((str(path), stat.st_size, stat.st_mtime_ns))
+    with contextlib.suppress(OSError):
+        for path in islice((path for pattern in ("*", "*/*") for path in folder.glob(pattern)), _MAX_FILES):
+            with contextlib.suppress(FileNotFoundError):  # it has gone meanwhile
+                stat = path.stat()
+                stamps.append((str(path), stat.st_size, stat.st_mtime_ns))
     return tuple(sorted(stamps))
+
+
+def _collect() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -8,9 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -24,9 +22,9 @@ from services.stage.config import WorkerConfig
 from services.stage.device_memory import allocated_on
 from services.stage.device_thread import DeviceThread
 from services.stage.heartbeat import DeviceHangs, Heartbeat
-from services.stage.hub_model import HubModel
 from services.stage.loading import Loading
 from services.stage.numerics import choose_device
+from services.stage.opening import open_checkpoint
 from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
 from services.stage.stage_name import stage_name
@@ -69,7 +67,7 @@ class WorkerHost:
         self.refused: dict[str, str] = {}
         # Set, and replaced by a new one, when another model is served.
         self.served_changed = asyncio.Event()
-        # The device is busy with a load: nobody knows for how long.
+        # The device loads a model: nobody knows for how long.
         self.loading = False
         # What is found out while loading, for the heartbeat.
         self.device_tflops = 0.0
@@ -90,25 +88,8 @@ class WorkerHost:
             self.models[name] = self.catalog.models[name]
 
     def open_checkpoint(self, name: str) -> Checkpoint:
-        """The model's checkpoint, with all that this stage loads there and whole; what the hub has is brought first.
-
-        Blocks, for as long as the hub takes. Raises `CheckpointError`, and whatever the hub's library raises.
-        """
-        place, entry = self.catalog.checkpoint(name), self.models[name]
-        opened = Checkpoint(name, place, frozenset(entry.withdrawn_inputs), entry.variant)
-        if Path(place).is_dir():
-            opened.check(opened.blocks)
-            return opened
-        hub = HubModel(place, entry.revision)
-        folder = hub.fetch_configs()
-        opened = replace(opened, place=str(folder), origin=f"{place}@{folder.name}")
-        wanted = {part for block in self.block_names(opened) for part in opened.loaded_by(block)}
-        stored = opened.stored(opened.pipeline)
-        hub.fetch_weights(folder, [stored[part] for part in stored if part in wanted], entry.variant)
-        # Now that they are there, it names its own files.
-        opened = replace(opened)
-        opened.check(self.block_names(opened))
-        return opened
+        """The model's checkpoint, as `open_checkpoint` opens it. Raises `ConfigError` too, if it has no folder."""
+        return open_checkpoint(name, self.catalog.checkpoint(name), self.models[name], self.block_names)
 
     def block_names(self, checkpoint: Checkpoint) -> list[str]:
         """The blocks of a checkpoint that this stage runs."""

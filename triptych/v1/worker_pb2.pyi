@@ -218,7 +218,9 @@ class RefusedModel(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     reason: _builtins.str
-    """Why, and what to do about it, in words for a person; paths are relative to the catalog. At most 500 characters."""
+    """Why, and what to do about it, in words for a person; paths are as seen from the model's folder, or from the catalog.
+    At most 500 characters.
+    """
     def __init__(
         self,
         *,

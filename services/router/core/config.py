@@ -107,7 +107,7 @@ class SchedulerConfig:
     has to run: one at a time, at most every second `rebalance_s`.
 
     Where nobody runs a stage of a model, its jobs are taken, and wait, until the worker that went last has been gone
-    for `absence_grace_s`.
+    for `absence_grace_s`. Where those who run it cannot serve the model, jobs that wait for it fail after so long.
 
     Tenants with work share the denoisers by `tenant_weights` (1 where not named), times the weight of a job's class.
     """

@@ -273,13 +273,18 @@ class Fleet:
 
     def _tell_barred(self) -> None:
         """Report the stages of models for which jobs have waited in vain for long enough."""
-        models = {refused.name for known in self for refused in known.heartbeat.refused_models}
-        barring = {(each.stage, model): each.reason for model in models for each in self.barring(model)}
+        reasons = {
+            (FROM_PROTO[known.heartbeat.stage], refused.name): refused.reason
+            for known in self._workers.values()
+            for refused in known.heartbeat.refused_models
+        }
+        infos = [known.info() for known in self._workers.values()] if reasons else []
+        served = {(info.stage, model) for info in infos if info.ready for model in info.models}
         now_s = monotonic()
-        self._barred = {key: self._barred.get(key, now_s) for key in barring}
+        self._barred = {key: self._barred.get(key, now_s) for key in reasons if key not in served}
         for (stage, model), since_s in self._barred.items():
             if now_s - since_s > self._grace_s():
-                blame = f"no worker can {stage.value} with {model}: {barring[stage, model]}"
+                blame = f"no worker can {stage.value} with {model}: {reasons[stage, model]}"
                 self._report(StageRefused(stage, model, blame))
 
     def _learn(self, profile: ModelProfile) -> None:

@@ -14,7 +14,7 @@ from tests.integration.whole.jobs import job
 from tests.suite import RunningSuite, running_suite
 from triptych.client import Client
 from triptych.errors import Reason, TriptychError
-from triptych.v1.job_pb2 import STAGE_DECODE, STAGE_DENOISE, STAGE_ENCODE
+from triptych.v1.job_pb2 import STAGE_DECODE, STAGE_DENOISE, STAGE_ENCODE, Preview, PreviewPolicy
 from triptych.v1.router_service_pb2 import Model
 
 TOKEN = "hf_secret"
@@ -25,7 +25,7 @@ HUB = {
 }
 WORDS = {**{name: fault.words for name, fault in FAULTS.items()}, **HUB}
 # Its denoiser's host has another folder of it than the other hosts.
-SPLIT = "no worker can denoise: elsewhere/unet/diffusion_pytorch_model.safetensors is truncated"
+SPLIT = "no worker can denoise: unet/diffusion_pytorch_model.safetensors is truncated: download it again"
 # The good one, by its folder, by the hub, and with weights of one variant alone.
 GOOD = ("good", "hub", "fp16")
 WORKERS = ("encoder-0", "denoiser-0", "decoder-0")
@@ -64,7 +64,7 @@ def served(tiny_checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def write_catalog(good: Path, folder: Path, split: str) -> Path:
     """Every broken model, some of the hub, and the good one between them; `split` is a folder of another."""
     entries = {name: f'checkpoint = "{name}"' for name in FAULTS}
-    entries["good"] = f'checkpoint = "{good}"'
+    entries["good"] = f'checkpoint = "{good}"\ntiny_decoder = "nowhere"'
     entries["fp16"] = 'checkpoint = "halves"\nvariant = "fp16"'
     entries["hub"] = 'checkpoint = "org/open"\nrevision = "main"'
     entries |= {name: f'checkpoint = "org/{name}"' for name in ("gated", "unknown")}
@@ -99,6 +99,18 @@ async def until_served(client: Client, name: str) -> None:
         async for response in client.watch_fleet(0.2):
             if sum(name in worker.models for worker in response.snapshot.workers) == len(WORKERS):
                 return
+
+
+async def preview_of(client: Client, model: str) -> Preview:
+    """The first of a long job: they begin when a decoder has made its preview decoder."""
+    accepted = await client.submit(job(model, step_count=150, output_count=4, preview=PreviewPolicy(every_steps=1)))
+    try:
+        async for item in client.follow(accepted.job_id):
+            if isinstance(item, Preview):
+                return item
+    finally:
+        await client.cancel(accepted.job_id)
+    raise AssertionError("no preview came")
 
 
 async def test_the_good_ones_are_served_beside_them(client: Client) -> None:
@@ -169,3 +181,21 @@ async def test_a_model_that_is_mended_is_served_without_a_restart(client: Client
     assert mended.data == good.data
     assert not (await model_of(client, name)).refusals
     assert {worker: served.suite.pid(worker) for worker in WORKERS} == before
+
+
+async def test_previews_are_made_of_a_model_that_was_mended(client: Client, served: Served) -> None:
+    mend(served.good, served.folder / "only-fp16")
+    await until_served(client, "only-fp16")
+    assert (await preview_of(client, "only-fp16")).data
+
+
+async def test_previews_are_made_without_a_tiny_decoder_that_is_missing(client: Client) -> None:
+    assert (await preview_of(client, "good")).data
+
+
+async def test_what_is_in_the_hubs_cache_is_served_while_the_hub_is_away(client: Client, served: Served) -> None:
+    served.hub.away = True
+    served.suite.restart("denoiser-0")
+    await until_served(client, "hub")
+    assert (await client.generate(job("hub")))[0].data == (await client.generate(job("good")))[0].data
+    assert "the hub answers" in (await model_of(client, "unknown")).refusals[1].reason

@@ -43,3 +43,14 @@ def test_nothing_is_allowed_that_workers_refuse(tmp_path: Path, limit: str, most
         file.write_text(text.format(limit, value))
         with pytest.raises(ConfigError, match=r"models\.a\.limits|limits"):
             Catalog.load(file)
+
+
+def test_a_variant_is_a_word_and_a_revision_is_not_empty(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text('[models.a]\ncheckpoint = "a"\nvariant = "fp16"\nrevision = "refs/pr/1"\n')
+    model = Catalog.load(file).models["a"]
+    assert (model.variant, model.revision) == ("fp16", "refs/pr/1")
+    for line in ('variant = ".fp16"', 'variant = ""', 'revision = ""'):
+        file.write_text(f'[models.a]\ncheckpoint = "a"\n{line}\n')
+        with pytest.raises(ConfigError, match=line.partition(" ")[0]):
+            Catalog.load(file)
