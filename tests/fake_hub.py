@@ -25,6 +25,10 @@ class FakeHub:
         self.token = token
         self.accepted = True
         self.away = False
+        # While `let_go` is not set, files are held back; `asked`: one was wanted.
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.asked = threading.Event()
         self.url = ""
 
     def refusal(self, model: str, authorization: str | None) -> tuple[int, str] | None:
@@ -51,6 +55,7 @@ def running_hub(models: dict[str, Path], gated: set[str], token: str) -> Iterato
     try:
         yield hub
     finally:
+        hub.let_go.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -85,6 +90,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self._file(hub.models[model] / "/".join(rest[2:]), body=body)
 
         def _file(self, path: Path, *, body: bool) -> None:
+            hub.asked.set()
+            hub.let_go.wait()
             if path.is_file():
                 data = path.read_bytes()
                 self._send(data, {"ETag": f'"{_digest(data)}"'}, body=body)

@@ -25,7 +25,7 @@ async def test_work_that_hangs_ends_the_worker(exchange: Exchange, tiny_checkpoi
     beating = asyncio.create_task(Heartbeat(host, server, server.address, CacheStats).run())
     # While it loads, and while nothing runs, it may be silent for as long as it likes.
     heartbeat = Heartbeat(host, server, server.address, CacheStats)
-    await heartbeat.ready([])
+    await heartbeat.serve()
     running = asyncio.create_task(heartbeat.run())
     go = threading.Event()
     host.thread.start()

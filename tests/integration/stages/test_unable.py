@@ -1,5 +1,6 @@
 """A worker none of whose models can be served stays, says why, and serves what is mended."""
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from google.rpc import code_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.broken_checkpoints import FAULTS, mend
+from tests.fake_hub import running_hub
 from tests.integration.stages.conftest import EPOCHS
 from tests.integration.stages.stage_calls import job
 from tests.natsd import NatsServer
@@ -19,7 +21,7 @@ from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.v1.encoder_service_pb2 import EncodeRequest, StageCall
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceStub
-from triptych.v1.worker_pb2 import WORKER_STATE_UNABLE
+from triptych.v1.worker_pb2 import WORKER_STATE_LOADING, WORKER_STATE_UNABLE
 
 
 async def test_it_stays_unable_until_a_model_is_mended(
@@ -56,6 +58,28 @@ async def test_it_stays_unable_until_a_model_is_mended(
             assert (await EncoderServiceStub(channel).Encode(request)).conditioning
     finally:
         assert worker.terminate() == 0
+
+
+async def test_a_hub_that_takes_its_time_does_not_keep_it_from_ending(
+    tiny_checkpoints: Path,
+    nats_server: NatsServer,
+    exchange: Exchange,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = tmp_path / "models.toml"
+    catalog.write_text('[models.mine]\ncheckpoint = "org/mine"\n')
+    with running_hub({"org/mine": tiny_checkpoints / "sdxl"}, set(), "") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        hub.let_go.clear()
+        worker = WorkerProcess("encoder", "encoder-waits", catalog, nats_server.url, tmp_path)
+        worker.start()
+        try:
+            await worker.ready(exchange, WORKER_STATE_LOADING)
+            assert await asyncio.to_thread(hub.asked.wait, 30)
+        finally:
+            assert worker.terminate() == 0
 
 
 async def health(channel: grpc.aio.Channel) -> int:
