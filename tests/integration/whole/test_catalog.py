@@ -114,8 +114,8 @@ async def preview_of(client: Client, model: str) -> Preview:
 
 
 async def test_the_good_ones_are_served_beside_them(client: Client) -> None:
-    pictures = [(await client.generate(job(name)))[0].data for name in GOOD]
-    assert pictures[0] == pictures[1] == pictures[2]
+    images = [(await client.generate(job(name)))[0].data for name in GOOD]
+    assert images[0] == images[1] == images[2]
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -168,8 +168,8 @@ async def test_a_gated_model_is_served_once_there_is_a_token_whose_owner_has_acc
                 break
     served.hub.accepted = True
     await until_served(client, "gated")
-    [picture], [good] = await client.generate(job("gated")), await client.generate(job("good"))
-    assert picture.data == good.data
+    [image], [good] = await client.generate(job("gated")), await client.generate(job("good"))
+    assert image.data == good.data
 
 
 @pytest.mark.parametrize("name", ["truncated", "missing", "null", "sd15"])
