@@ -50,6 +50,7 @@ class HostedModel:
     def loaded(self) -> list[HostedBlock]:
         """The blocks that were loaded so far."""
         return list(self._hosted.values())
+
     def _load(self, name: str, between: Callable[[], None] = lambda: None) -> None:
         hosted = HostedBlock.load(self.checkpoint, name, self.dtype, self.device, between)
         self._prepare(hosted)
