@@ -6,11 +6,11 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from services.router.core.estimate_error import EstimateError
-from services.router.core.estimator import CallKind, CurveEstimator, Estimate, Sample, Serving
 from services.router.core.job import Stage, StageSeconds
-from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
-from services.router.core.quadratic import Point, Quadratic, fit
+from services.router.estimates.estimate_error import EstimateError
+from services.router.estimates.estimator import CallKind, CurveEstimator, Estimate, Sample, Serving
+from services.router.estimates.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
+from services.router.estimates.quadratic import Point, Quadratic, fit
 from services.router.stages import FROM_PROTO, TO_PROTO
 from triptych.catalog import Catalog, Cost
 from triptych.durations import duration_of, seconds_of

@@ -194,7 +194,7 @@ def _catalog_seconds(path: Path | None) -> "dict[str, StageSeconds]":
     if path is None:
         return {}
     from services.router.core.job import StageSeconds
-    from services.router.core.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
+    from services.router.estimates.price import UNKNOWN_TFLOP_PER_KTOKEN, JobShape, ModelCost, TokenGrid
     from triptych.catalog import Catalog
 
     seconds = {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from services.router.clock import Clock
-from services.router.core.estimator import Estimate
 from services.router.core.job import JobRequest
+from services.router.estimates.estimator import Estimate
 from services.router.intake.refusal import NO_WORKER_RETRY_S, unavailable
 from services.router.intake.validation import complete_spec, with_deadline
 from services.router.jobs import job_request

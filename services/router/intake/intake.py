@@ -16,9 +16,9 @@ from services.router.access.principal import Principal
 from services.router.access.quotas import Quotas
 from services.router.config import RouterConfig
 from services.router.core.actions import Verdict
-from services.router.core.estimator import Estimate
 from services.router.core.events import JobSubmitted
 from services.router.driver import Driver
+from services.router.estimates.estimator import Estimate
 from services.router.going_down import going_down
 from services.router.ids import check_request_id, new_job_id
 from services.router.intake.appraiser import Appraiser, Priced

@@ -3,10 +3,11 @@
 from time import monotonic
 
 from services.router.access.principal import Principal
-from services.router.core import actions, estimate_error
+from services.router.core import actions
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.core.views import PoolView, WorkerView
+from services.router.estimates import estimate_error
 from services.router.intake.appraiser import Priced
 from services.router.intake.canvas import side_multiple
 from services.router.jobs import JobTable

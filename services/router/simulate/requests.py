@@ -1,7 +1,7 @@
 """The requests that the source document prices, by name."""
 
 from services.router.core.job import StageSeconds
-from services.router.core.price import JobShape, ModelCost, TokenGrid
+from services.router.estimates.price import JobShape, ModelCost, TokenGrid
 
 _SDXL = TokenGrid(8, 2)
 _FLUX = TokenGrid(8, 2, text_token_count=512)

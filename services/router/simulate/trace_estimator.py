@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import exp, inf, log
 
-from services.router.core.nested_means import NestedMeans
+from services.router.simulate.nested_means import NestedMeans
 
 
 @dataclass(frozen=True, slots=True)

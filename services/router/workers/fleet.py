@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.aio.client import Client
 
-from services.router.core.estimator import Serving
 from services.router.core.events import Event, StageRefused, WorkerLost, WorkerSeen
 from services.router.core.job import Stage, Task, WorkerInfo
+from services.router.estimates.estimator import Serving
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from services.router.workers.links import WorkerLinks

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from services.denoiser.dry_run import DryRun
 from services.denoiser.forward_costs import forward_costs
-from services.router.core.price import TokenGrid
+from services.router.estimates.price import TokenGrid
 from services.router.pricing import forward_law
 from services.stage.checkpoint import Checkpoint
 from services.stage.token_count import token_count

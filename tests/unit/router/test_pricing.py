@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from services.router.core.estimator import Estimate, Serving
 from services.router.core.job import Stage
+from services.router.estimates.estimator import Estimate, Serving
 from services.router.pricing import Pricing, estimate_message, stage_seconds
 from tests.unit.router.profiles import PROFILE
 from triptych.catalog import Catalog, CatalogModel, Cost

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp, inf, log
 
-from services.router.core.quadratic import Point, Quadratic, fit
+from services.router.estimates.quadratic import Point, Quadratic, fit
 
 _KEPT_MEASUREMENTS = 9
 _KEPT_SIZES = 8

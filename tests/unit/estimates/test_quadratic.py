@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.quadratic import Point, Quadratic, fit
+from services.router.estimates.quadratic import Point, Quadratic, fit
 
 COEFFICIENTS = st.one_of(st.just(0.0), st.floats(1e-6, 1e3))
 SIZES = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=8, unique=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.curve import Curve, PointState
-from services.router.core.quadratic import Quadratic
+from services.router.estimates.curve import Curve, PointState
+from services.router.estimates.quadratic import Quadratic
 
 PRIOR = Quadratic(0.01, 1e-5, 1e-9)
 MEASUREMENTS = st.lists(st.tuples(st.sampled_from([64, 256, 1024, 4096]), st.floats(1e-2, 1e1)), max_size=60)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.estimate_error import ErrorLog, EstimateError
-from services.router.core.estimator import CurveEstimator, Sample, Serving
 from services.router.core.job import Stage
-from services.router.core.price import JobShape, ModelCost, TokenGrid
+from services.router.estimates.estimate_error import ErrorLog, EstimateError
+from services.router.estimates.estimator import CurveEstimator, Sample, Serving
+from services.router.estimates.price import JobShape, ModelCost, TokenGrid
 
 COST = ModelCost(TokenGrid(), tflop_per_ktoken=450.0, forward_s=0.5, encode_s=0.25, decode_s_per_megapixel=2.0)
 SHAPE = JobShape("m", 320, 400, step_count=10, forwards_per_step=2, output_count=3)

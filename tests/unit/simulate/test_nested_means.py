@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.nested_means import NestedMeans
+from services.router.simulate.nested_means import NestedMeans
 
 PATHS = st.lists(st.sampled_from("abc"), max_size=3)
 VALUES = st.floats(-100.0, 100.0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from services.router.core.job import Stage
-from services.router.core.quadratic import Quadratic
+from services.router.estimates.quadratic import Quadratic
 
 H100_TFLOPS = 450.0
 """Effective TFLOP/s of an H100 in the source document."""

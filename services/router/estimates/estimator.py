@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from services.router.core.curve import Curve
-from services.router.core.estimate_error import ErrorLog, EstimateError
 from services.router.core.job import Stage, StageSeconds
-from services.router.core.passes import Passes
-from services.router.core.price import H100_TFLOPS, JobShape, ModelCost
-from services.router.core.quadratic import Quadratic
+from services.router.estimates.curve import Curve
+from services.router.estimates.estimate_error import ErrorLog, EstimateError
+from services.router.estimates.passes import Passes
+from services.router.estimates.price import H100_TFLOPS, JobShape, ModelCost
+from services.router.estimates.quadratic import Quadratic
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.router.core.price import JobShape
+from services.router.estimates.price import JobShape
 
 _MAX_KINDS = 512
 _MEMORY = 8

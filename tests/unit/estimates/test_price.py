@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.router.core.price import JobShape, ModelCost, TokenGrid
+from services.router.estimates.price import JobShape, ModelCost, TokenGrid
 
 SDXL = TokenGrid()
 FLUX = TokenGrid(text_token_count=512)
