@@ -32,7 +32,6 @@ policy = "{policy}"
 [[scheduler.pools]]
 name = "all"
 max_backlog_s = 1e9
-long_headroom = 1.0
 max_job_s = 1e9
 """
 

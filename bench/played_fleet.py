@@ -18,10 +18,8 @@ CLASSES = ("batch", "standard", "standard", "premium")
 TENANTS = tuple(f"tenant-{index}" for index in range(200))
 MOST_S = 10**9
 POOLS = (
-    PoolConfig("interactive", max_estimate_s=20.0, long_job_s=20.0, max_backlog_s=MOST_S, borrow="idle"),
-    PoolConfig(
-        "long", max_backlog_s=MOST_S, max_job_s=MOST_S, short_job_s=20.0, long_job_s=600.0, borrow="preemptible"
-    ),
+    PoolConfig("interactive", max_estimate_s=20.0, max_backlog_s=MOST_S, borrow="idle"),
+    PoolConfig("long", max_backlog_s=MOST_S, borrow="preemptible"),
 )
 
 

@@ -42,7 +42,7 @@ def simulate(queue: Arrivals) -> tuple[float, float, int]:
     """Seconds of the host, the mean wait and the number of events, by the scheduler."""
     pairs = queue.pairs()
     began_s = time.perf_counter()
-    pool = PoolConfig("all", max_job_s=inf)
+    pool = PoolConfig("all", max_backlog_s=inf)
     scheduler = Scheduler(SchedulerConfig(policy="fcfs", pools=(pool,), max_queued_jobs=_ANY_NUMBER))
     models = frozenset({"m"})
     for index in range(queue.servers):

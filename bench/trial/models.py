@@ -11,9 +11,6 @@ ROUTER = """
 [[scheduler.pools]]
 name = "all"
 max_backlog_s = 600.0
-long_headroom = 0.9
-short_job_s = 5.0
-long_job_s = 600.0
 max_job_s = 36000.0
 """
 

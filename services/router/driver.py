@@ -18,7 +18,6 @@ from services.router.core.actions import (
     RejectAmendment,
     RejectJob,
     RequeueJob,
-    ResplitPools,
     StartTask,
     StopTask,
 )
@@ -150,8 +149,6 @@ class Driver:
                 self._finish(action)
 
     def _pool_of(self, action: Action) -> str:
-        if isinstance(action, ResplitPools):
-            return action.taker
         job = self._jobs.get(job_of(action))
         if job is None:
             return ""

@@ -1,17 +1,19 @@
 """Who the stories of dispatch are about, and how their jobs come in."""
 
+from math import inf
+
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import JobSubmitted, TaskFinished
 from services.router.core.job import Stage, WorkerInfo
 from tests.scenarios.story import Story, denoise, encode, start
 from tests.scenarios.virtual_clock import request, worker
 
-ONE_POOL = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=1e6, max_job_s=1e6),))
+ONE_POOL = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=inf),))
 TWO_POOLS = SchedulerConfig(
     pools=(
-        PoolConfig(name="short", max_estimate_s=20.0, max_backlog_s=1e6, borrow="idle"),
-        PoolConfig(name="long", max_backlog_s=1e6, max_job_s=1e6, borrow="preemptible"),
-    )
+        PoolConfig(name="short", max_estimate_s=20.0, max_backlog_s=inf, borrow="idle"),
+        PoolConfig(name="long", max_backlog_s=inf, borrow="preemptible"),
+    ),
 )
 ENCODER = worker("e", Stage.ENCODE, ("m", "n"), slots=99)
 DECODER = worker("d", Stage.DECODE, ("m", "n"), slots=99)

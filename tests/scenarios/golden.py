@@ -23,7 +23,6 @@ from services.router.core.actions import (
     FinishJob,
     RejectJob,
     RequeueJob,
-    ResplitPools,
     StartTask,
     StopTask,
 )
@@ -39,6 +38,7 @@ from services.router.core.events import (
 )
 from services.router.core.job import JobRequest, Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 from tests.scenarios.virtual_clock import request, worker
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
@@ -142,7 +142,7 @@ class Playhouse:
         if isinstance(event, WorkerSeen):
             self._stages[event.worker.worker_id] = event.worker.stage
         actions = self._scheduler.handle(event, self.now)
-        self._scheduler.check_invariants()
+        check(self._scheduler)
         said = [self._perform(action) for action in actions]
         for index, line in enumerate(said or ([""] if words else [])):
             left = f"{self.now:8.2f}  {words if index == 0 else ''}" if index == 0 else ""
@@ -165,8 +165,6 @@ class Playhouse:
                 return f"stop {_what(task)} on {worker_id}: {reason}"
             case RequeueJob(job_id, _, reason, stage):
                 return f"{stage.value} {job_id} again: {reason}"
-            case ResplitPools(giver, taker, reason):
-                return f"{giver} gives a denoiser to {taker}: {reason}"
             case FinishJob(job_id, outcome, reason):
                 return f"{job_id} {outcome}{reason and f': {reason}'}"
 

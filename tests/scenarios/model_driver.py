@@ -19,6 +19,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import Event, JobAmendRequested, JobRestored, JobSubmitted, WorkerSeen
 from services.router.core.job import JobRequest, Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 
 
 @dataclass
@@ -55,7 +56,6 @@ class ModelDriver:
         self.workers: dict[str, WorkerInfo] = {}
         self.calls: dict[Task, str] = {}
         self.targets: dict[str, set[int]] = {}
-        self.lent: set[Task] = set()
         # In the order of their acceptance, by the configuration that they were accepted under.
         self.accepted: list[tuple[SchedulerConfig, list[KnownJob]]] = []
         self._begin()
@@ -74,8 +74,7 @@ class ModelDriver:
         for action in actions:
             self._perform(event, action)
         self.check_order([action.task for action in actions if isinstance(action, StartTask)])
-        self.check_guests([action.task for action in actions if isinstance(action, StartTask) and action.lent])
-        self.scheduler.check_invariants()
+        check(self.scheduler)
         return actions
 
     def check_order(self, begun: list[Task]) -> None:
@@ -87,7 +86,7 @@ class ModelDriver:
             if job.encoded and not job.outcome and not job.troubled and job_id not in denoises
             if not job.latents | job.decoded >= job.outputs and (view := self.scheduler.job(job_id)) is not None
         ]
-        capped = {pool.name for pool in self.config.pools if pool.max_long_running is not None}
+        capped = {pool.name for pool in self.config.pools if pool.max_running is not None}
         for task in begun if waiting else ():
             first = self.scheduler.job(task.job_id)
             if task.stage is Stage.DENOISE and first is not None and not self.jobs[task.job_id].troubled:
@@ -96,16 +95,6 @@ class ModelDriver:
                     if view.pool == first.pool and view.pool not in capped:
                         other = self.jobs[view.job_id].request.model
                         assert other != model or (first.rank, first.job_id) < (view.rank, view.job_id)
-
-    def check_guests(self, begun: list[Task]) -> None:
-        """Who is lent a denoiser goes ahead of none of its own jobs that is not at least twice as long."""
-        for guest in begun:
-            first = self.scheduler.job(guest.job_id)
-            for task, place in self.calls.items():
-                if first is not None and place == self.calls.get(guest) and task not in self.lent:
-                    other, known = self.scheduler.job(task.job_id), self.jobs[task.job_id]
-                    if other is not None and (first.rank, first.job_id) < (other.rank, other.job_id):
-                        assert known.amended or first.denoise_s <= 0.5 * known.request.seconds.denoise_s
 
     def replay(self) -> None:
         """The same events give the same actions."""
@@ -222,7 +211,6 @@ class ModelDriver:
             case Stage.DECODE:
                 assert task.output_index in job.latents - job.decoded
         self.calls[task] = action.worker_id
-        (self.lent.add if action.lent else self.lent.discard)(task)
 
     def _give_back(self, action: GiveBack) -> None:
         job, taker = self.jobs[action.job_id], self.jobs[action.taker]

@@ -9,6 +9,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import Event, JobSubmitted, LatentsReady, TaskFailed, TaskFinished, Ticked, WorkerSeen
 from services.router.core.job import Stage, Task
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 from tests.scenarios.virtual_clock import request, worker
 
 
@@ -147,7 +148,7 @@ class NarrowStores:
     def _send(self, event: Event) -> None:
         for action in self.scheduler.handle(event, self._now):
             self._perform(action)
-        self.scheduler.check_invariants()
+        check(self.scheduler)
 
     def _perform(self, action: Action) -> None:
         match action:

@@ -5,6 +5,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import Event, WorkerSeen
 from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 
 
 def encode(job_id: str) -> Task:
@@ -36,7 +37,7 @@ class Story:
     def tell(self, now: float, event: Event) -> list[Action]:
         """The actions that follow."""
         actions = self.scheduler.handle(event, now)
-        self.scheduler.check_invariants()
+        check(self.scheduler)
         self.started += [action for action in actions if isinstance(action, StartTask)]
         return actions
 

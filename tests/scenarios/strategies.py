@@ -10,11 +10,11 @@ MODELS = ("m", "n")
 pools = st.sampled_from(
     [
         SchedulerConfig().pools,
-        (PoolConfig(name="all", max_backlog_s=20.0, long_job_s=10.0, max_long_running=1),),
+        (PoolConfig(name="all", max_backlog_s=20.0, max_running=1),),
         (
-            PoolConfig(name="short", max_estimate_s=5.0, max_backlog_s=10.0, count=1, long_job_s=5.0, borrow="idle"),
-            PoolConfig(name="n", models=("n",), max_job_s=30.0, borrow="preemptible", max_long_running=1),
-            PoolConfig(name="rest", labels={"big": "yes"}, long_job_s=8.0),
+            PoolConfig(name="short", max_estimate_s=5.0, max_backlog_s=10.0, count=1, borrow="idle"),
+            PoolConfig(name="n", models=("n",), max_job_s=30.0, borrow="preemptible", max_running=1),
+            PoolConfig(name="rest", labels={"big": "yes"}),
         ),
     ]
 )
@@ -26,7 +26,6 @@ configs = st.builds(
     encode_ahead_jobs=st.integers(1, 3),
     max_setbacks=st.sampled_from([1, 50]),
     tenant_weights=st.sampled_from([{}, {"ann": 3.0}]),
-    rebalance=st.booleans(),
     move_cost_s=st.sampled_from([0.1, 15.0]),
 )
 seconds = st.sampled_from([1.0, 4.0, 0.5, 7.0, 0.0, 25.0, 100.0])

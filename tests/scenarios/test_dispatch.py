@@ -1,5 +1,7 @@
 """Who runs what, where, and when: told as short stories."""
 
+from math import inf
+
 import pytest
 
 from services.router.core.actions import FinishJob
@@ -59,7 +61,7 @@ def test_progress_is_taken_off_what_a_worker_has_to_run() -> None:
     submit(story, 0.0, "a", 60.0, "n1")
     submit(story, 0.0, "b", 50.0, "n2")
     story.at(1.0, TaskProgressed(denoise("a"), 0.5))
-    assert [view.unrun_s for view in story.scheduler.workers()] == [0.0, 0.0, 30.0, 50.0]
+    assert [view.remaining_s for view in story.scheduler.workers()] == [0.0, 0.0, 30.0, 50.0]
     submit(story, 2.0, "short", 2.0, "n2")  # b ranks behind a
 
 
@@ -107,13 +109,17 @@ def test_a_pool_without_a_denoiser_for_a_model_uses_any() -> None:
     submit(story, 0.0, "b", 60.0, "n1", model="m")
 
 
-def test_long_jobs_beyond_the_cap_wait_and_others_pass() -> None:
-    pool = PoolConfig(name="all", long_job_s=50.0, max_long_running=1)
-    story = Story(SchedulerConfig(pools=(pool,)), ENCODER, DECODER, *(denoiser(f"n{i}") for i in range(3)))
-    submit(story, 0.0, "long", 60.0, "n0")
+def test_jobs_of_a_pool_beyond_its_cap_wait_and_others_pass() -> None:
+    pools = (
+        PoolConfig("short", max_estimate_s=50.0, max_backlog_s=inf),
+        PoolConfig("long", max_backlog_s=inf, max_running=1, borrow="preemptible"),
+    )
+    config = SchedulerConfig(pools=pools)
+    story = Story(config, ENCODER, DECODER, *(denoiser(f"n{i}") for i in range(3)))
+    submit(story, 0.0, "long", 60.0, "n1")
     submit(story, 0.0, "long2", 60.0)
-    submit(story, 0.0, "short", 40.0, "n1")
-    story.at(9.0, TaskFinished(denoise("long"), 9.0), start(decode("long"), "d"), start(denoise("long2"), "n0"))
+    submit(story, 0.0, "short", 40.0, "n0")
+    story.at(9.0, TaskFinished(denoise("long"), 9.0), start(decode("long"), "d"), start(denoise("long2"), "n1"))
 
 
 def test_only_the_first_jobs_are_encoded_ahead() -> None:
@@ -200,7 +206,7 @@ def test_a_worker_that_takes_twice_its_estimates_counts_as_half_and_comes_last()
     assert backlog_s == pytest.approx(20.0 / (1 + 1 / 1.67232))
 
 
-def test_a_job_joins_its_like_where_that_pays_and_leaves_a_slot_for_who_overtakes() -> None:
+def test_a_job_joins_its_like_where_that_pays_and_leaves_a_slot_for_one_that_preempts() -> None:
     story = Story(ONE_POOL, ENCODER, DECODER, denoiser("n", slots=4, merge_keys=("m/64x64x1",)))
     submit(story, 0.0, "a", 5.0, "n", merge_key="m/64x64x1")
     submit(story, 0.0, "b", 6.0, "n", merge_key="m/64x64x1")

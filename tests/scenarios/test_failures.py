@@ -88,7 +88,7 @@ def test_what_a_lost_worker_ran_runs_elsewhere() -> None:
     story.at(1.0, WorkerSeen(worker("n2", Stage.DENOISE)))
     story.at(1.0, TaskProgressed(denoise("a"), 0.75))
     story.at(2.0, WorkerLost("n"), RequeueJob("a", 1, "WORKER_LOST"), start(denoise("a"), "n2"))
-    assert story.scheduler.job("a").unrun_s == 5.0  # type: ignore[union-attr]
+    assert story.scheduler.job("a").remaining_s == 5.0  # type: ignore[union-attr]
     story.at(3.0, WorkerLost("n"))
 
 

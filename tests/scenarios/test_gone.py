@@ -38,7 +38,7 @@ def test_latents_that_are_gone_are_made_again_for_that_output_only() -> None:
     requeue, again = story.tell(4.0, ResultGone(decode("a", 2), Stage.DENOISE))
     assert requeue == RequeueJob("a", 1, "LATENTS_GONE")
     assert again == StartTask(denoise("a"), "n", 20.0, 2, finished_outputs=frozenset({0, 1}), reason="idle")
-    assert story.scheduler.job("a").unrun_s == pytest.approx(4.0 / 3 + 2.0 / 3)  # type: ignore[union-attr]
+    assert story.scheduler.job("a").remaining_s == pytest.approx(4.0 / 3 + 2.0 / 3)  # type: ignore[union-attr]
     story.at(5.0, TaskFinished(decode("a", 1), 1.0))
     story.at(6.0, TaskFinished(denoise("a"), 4.0), start(decode("a", 2), "d"))
     story.at(7.0, TaskFinished(decode("a", 2), 1.0), FinishJob("a", "succeeded"))

@@ -5,6 +5,7 @@ from services.router.core.config import SchedulerConfig
 from services.router.core.events import JobSubmitted, LatentsReady, TaskFinished, WorkerSeen
 from services.router.core.job import Stage, Task
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 from tests.scenarios.virtual_clock import request, worker
 
 
@@ -32,5 +33,5 @@ def test_a_job_is_encoded_denoised_and_decoded_output_by_output() -> None:
         StartTask(decodes[1], "d", 38.0, attempt=1, reason="least to do")
     ]
     assert scheduler.handle(TaskFinished(decodes[1], 1.0), 16.0) == [FinishJob("a", "succeeded")]
-    scheduler.check_invariants()
+    check(scheduler)
     assert scheduler.job("a") is None

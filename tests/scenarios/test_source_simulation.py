@@ -42,7 +42,7 @@ def test_waits_are_those_of_the_source(expected: dict[str, object], policy: Poli
 
 @pytest.mark.parametrize(("rate", "video_s"), [("0.06", 740.0), ("0.08", 1050.0)])
 def test_stretch_is_better_than_pools_for_both_kinds_at_once(rate: str, video_s: float) -> None:
-    found = run(rate, PolicySettings("stretch"))
+    found = run(rate, PolicySettings("stretch", no_admission=True))
     pools = run(rate, PolicySettings("pools"), TWO_POOLS)
     assert p99(found, "image") <= 0.5 < p99(pools, "image")
     assert p99(found, "video") <= video_s < p99(pools, "video")
@@ -51,7 +51,7 @@ def test_stretch_is_better_than_pools_for_both_kinds_at_once(rate: str, video_s:
 
 @pytest.mark.parametrize("rate", RATES)
 def test_pools_that_lend_do_as_well_as_a_single_one(rate: str) -> None:
-    stretch = PolicySettings("stretch", borrow="preemptible")
+    stretch = PolicySettings("stretch", no_admission=True, borrow="preemptible")
     found, single = run(rate, stretch, TWO_POOLS), run(rate, stretch)
     assert p99(found, "image") <= 0.5
     assert p99(found, "video") <= 1.05 * p99(single, "video")
@@ -61,7 +61,7 @@ def test_pools_that_lend_do_as_well_as_a_single_one(rate: str) -> None:
 @pytest.mark.parametrize("rate", RATES)
 def test_a_cap_on_videos_lets_images_through_and_holds_videos_back(rate: str) -> None:
     free = run(rate, PolicySettings("fcfs"))
-    capped = run(rate, PolicySettings("pools", max_long_running=2))  # one pool, in the order of arrival
+    capped = run(rate, PolicySettings("pools", max_running=2), TWO_POOLS)
     assert p99(capped, "image", "wait_s") < p99(free, "image", "wait_s") / 10
     assert p99(capped, "video", "wait_s") > 2 * p99(free, "video", "wait_s")
 
@@ -75,7 +75,7 @@ def test_starts_are_foretold_exactly_where_nobody_overtakes(rate: str, policy: P
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("borrow", ["none", "idle", "preemptible"])
 def test_starts_are_foretold_with_what_may_be_borrowed(rate: str, borrow: Borrow) -> None:
-    found = run(rate, PolicySettings("stretch", borrow=borrow), TWO_POOLS)
+    found = run(rate, PolicySettings("stretch", no_admission=True, borrow=borrow), TWO_POOLS)
     assert foretold_error(found) <= 0.25  # those who overtake come later, unforeseen
     waits = [(o.predicted_wait_s, o.wait_s) for o in found.outcomes if o.wait_s is not None]
     assert median(abs((foretold_s or 0.0) - wait_s) for foretold_s, wait_s in waits) <= 0.15  # a block

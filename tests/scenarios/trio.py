@@ -1,12 +1,14 @@
 """One worker a stage, and jobs that have come as far as the denoiser."""
 
+from math import inf
+
 from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import JobSubmitted, TaskFinished
 from services.router.core.job import Stage
 from tests.scenarios.story import Story, denoise, encode
 from tests.scenarios.virtual_clock import request, worker
 
-CONFIG = SchedulerConfig(pools=(PoolConfig(name="all"),))
+CONFIG = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=inf),))
 TRIO = (worker("e", Stage.ENCODE, slots=9), worker("n", Stage.DENOISE), worker("d", Stage.DECODE, slots=9))
 
 

@@ -50,7 +50,7 @@ def pool_cells(pool: router_service_pb2.Pool) -> tuple[str, ...]:
         str(pool.queued_count),
         str(pool.running_count),
         _time(pool.backlog),
-        _time(pool.max_backlog),
+        _time(pool.max_backlog) if pool.HasField("max_backlog") else "",
     )
 
 

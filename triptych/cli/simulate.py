@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, Failure
-from triptych.cli.simulate_options import add_behaviour, add_jobs, add_policy, read_fleet, read_jobs, read_policies
+from triptych.cli.simulate_options import (
+    add_behaviour,
+    add_jobs,
+    add_policy,
+    read_fleet,
+    read_jobs,
+    read_policies,
+    read_scheduler,
+)
 from triptych.cli.tally import Tally
 from triptych.cli.terminal import Terminal
 
@@ -71,7 +79,7 @@ async def run_simulate(args: argparse.Namespace, terminal: Terminal) -> int:
             check_path(args.plot)
         fleet = read_fleet(args)
         jobs = read_jobs(args, fleet.card_count)
-        policies = read_policies(args)
+        policies, config = read_policies(args), read_scheduler(args)
         runs = []
         with Tally("", len(jobs) * len(policies)) as tally:
             for policy in policies:
@@ -85,6 +93,7 @@ async def run_simulate(args: argparse.Namespace, terminal: Terminal) -> int:
                         seed=args.seed,
                         record_spans=args.plot is not None,
                         on_job=tally.advance,
+                        config=config,
                     )
                 )
         if args.plot is not None:
@@ -113,7 +122,7 @@ async def run_plan(args: argparse.Namespace, terminal: Terminal) -> int:
         sizes = [int(text) for text in args.group_sizes.split(",")]
         fleet = read_fleet(args)
         jobs = read_jobs(args, fleet.card_count)
-        policies = read_policies(args)
+        policies, config = read_policies(args), read_scheduler(args)
         if len(policies) > 1:
             raise ValueError("plan for one policy at a time")
         with Tally("trying fleets", None) as tally:
@@ -121,7 +130,15 @@ async def run_plan(args: argparse.Namespace, terminal: Terminal) -> int:
             def run_fleet(some: Any, candidate: Any) -> Run:
                 tally.say(candidate.words)
                 pricing = _pricing(args)
-                return simulate(some, policies[0], candidate, pricing=pricing, seed=args.seed, on_job=tally.advance)
+                return simulate(
+                    some,
+                    policies[0],
+                    candidate,
+                    pricing=pricing,
+                    seed=args.seed,
+                    on_job=tally.advance,
+                    config=config,
+                )
 
             try:
                 found = Planner(jobs, slos, policies[0], fleet, run_fleet).find(sizes, args.max_cards)

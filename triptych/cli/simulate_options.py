@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from triptych.cli.values import natural, positive
 
 if TYPE_CHECKING:
+    from services.router.core.config import SchedulerConfig
     from services.router.core.job import StageSeconds
     from services.router.simulate.settings import FleetSettings, PolicySettings
     from services.router.simulate.workload import SimulatedJob
 
-COMPARED = ("fcfs:max-queued=100", "fcfs:max-queued=20", "sjf", "stretch:admission")
+COMPARED = ("fcfs:max-queued=100", "fcfs:max-queued=20", "sjf", "stretch")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -67,15 +68,20 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "fcfs:max-queued=20",
     )
     policy.add_argument("--compare", action="store_true", help=f"side by side: {', '.join(COMPARED)}")
-    policy.add_argument("--admission", action="store_true", help="refuse what would wait too long (stretch)")
+    policy.add_argument(
+        "--config",
+        type=Path,
+        metavar="router.toml",
+        help="a router's settings; [scheduler] counts, with its pools (default: as of a router told nothing)",
+    )
+    policy.add_argument("--no-admission", action="store_true", help="refuse nothing for the work ahead of it")
     policy.add_argument("--no-tenants", action="store_true", help="hold nobody to a fair share")
     policy.add_argument("--max-queued", type=positive, metavar="N", help="accepted jobs that are not over, at most")
     policy.add_argument("--kappa", type=float, metavar="K", help="the stretch that a job may be asked to bear")
-    policy.add_argument("--level", type=float, metavar="S", help="seconds a worker due before the end of a job let in")
     policy.add_argument(
-        "--headroom", type=float, metavar="PART", help="the part of the level that the longest jobs find"
+        "--slack", type=float, metavar="PART", help="the part of a job's promise that work ahead of it may fill"
     )
-    policy.add_argument("--max-long-running", type=positive, metavar="N", help="long jobs at a time, in a pool")
+    policy.add_argument("--max-running", type=positive, metavar="N", help="jobs of a pool that are denoised at a time")
     policy.add_argument(
         "--borrow",
         choices=("none", "idle", "preemptible"),
@@ -178,15 +184,21 @@ def read_policies(args: argparse.Namespace) -> "list[PolicySettings]":
     given = {
         "max_queued": args.max_queued,
         "kappa": args.kappa,
-        "level_s": args.level,
-        "headroom": args.headroom,
-        "max_long_running": args.max_long_running,
+        "slack": args.slack,
+        "max_running": args.max_running,
         "borrow": args.borrow,
     }
     said = {name: value for name, value in given.items() if value is not None}
-    defaults = PolicySettings(admission=args.admission, no_tenants=args.no_tenants, **said)
+    defaults = PolicySettings(no_admission=args.no_admission, no_tenants=args.no_tenants, **said)
     names = [*(args.policy or ()), *(COMPARED if args.compare else ())]
     return [parse_policy(name, defaults) for name in names or ("stretch",)]
+
+
+def read_scheduler(args: argparse.Namespace) -> "SchedulerConfig | None":
+    """Raises `ValueError`."""
+    from services.router.simulate.settings import read_config
+
+    return read_config(args.config) if args.config is not None else None
 
 
 def _catalog_seconds(path: Path | None) -> "dict[str, StageSeconds]":

@@ -818,9 +818,7 @@ class Decision(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     kind: _builtins.str
-    """"admitted", "rejected", "started", "stopped", "moved", "requeued", "finished", "amended"; or "resplit", which
-    is about no job: a pool has got a worker of another.
-    """
+    """"admitted", "rejected", "started", "stopped", "moved", "requeued", "finished" or "amended"."""
     stage: _job_pb2.Stage.ValueType
     worker_id: _builtins.str
     pool: _builtins.str
@@ -944,7 +942,9 @@ class Pool(_message.Message):
         """Unrun estimated seconds of accepted jobs, per worker."""
 
     @_builtins.property
-    def max_backlog(self) -> _duration_pb2.Duration: ...
+    def max_backlog(self) -> _duration_pb2.Duration:
+        """The limit in seconds that the pool is configured with; unset where admission scales with the job."""
+
     def __init__(
         self,
         *,

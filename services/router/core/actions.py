@@ -1,4 +1,4 @@
-"""What the scheduler wants done. A driver performs each, in order, and reports what came of it as an event."""
+"""Actions that the scheduler asks for. A driver performs each, in order, and reports what came of it as an event."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,14 @@ from services.router.core.job import Stage, Task
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What admission says of a job, and why.
+    """The answer of admission to a job, and why.
 
     `reason` is "" if admitted, else one of "OVERLOADED", "TOO_LONG", "DEADLINE_UNREACHABLE", "NO_WORKER", "QUEUE_FULL".
-    `backlog_s` is the unrun seconds per worker due before its end, `limit_s` what the pool allows this estimate,
-    `retry_after_s` the predicted time until it would be admitted (0 if admitted, or where waiting is no help or its end
-    cannot be predicted). `wait_s` predicts the time until its denoise starts; None of an admitted job of which nobody
-    asked: `Scheduler.job` knows. `missing` are the stages that no worker runs for the model, refused or waited for.
+    `backlog_s` is the remaining seconds per worker that are due before its end, or before that of a shorter job that
+    would be shed, `limit_s` the most that such a job may find. `retry_after_s` is the predicted time until it would be
+    admitted (0 if admitted, or where waiting does not help or its end cannot be predicted). `wait_s` predicts the time
+    until its denoise starts; None for an admitted job unless it was asked for: `Scheduler.job` knows. `missing` are the
+    stages that no worker runs for the model, whether the job is refused or waits for them.
     """
 
     admitted: bool
@@ -68,8 +69,8 @@ class StartTask:
     """Call the worker. `attempt` counts starts of the job's denoise, from 1 (an encode names the attempt it is for).
 
     `finished_outputs`, for a denoise: outputs whose latents or pixels are durable and need not be made again. `rank` is
-    the job's place among those of the worker. `reason` says in words why this worker; `lent`: it is another pool's,
-    which may ask it back; `moved_from` is the worker on which the job was paused, or "".
+    the job's place among those of the worker. `reason` says in words why this worker; `moved_from` is the worker on
+    which the job was paused, or "".
     """
 
     task: Task
@@ -79,14 +80,13 @@ class StartTask:
     finished_outputs: frozenset[int] = frozenset()
     reason: str = ""
     moved_from: str = ""
-    lent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
     """Cancel the call; whatever it still reports is ignored.
 
-    `reason`: "ended" (its job has), "moved" (it starts elsewhere), "asked back" (by the worker's own pool), or "made
+    `reason`: "ended" (its job has), "moved" (it starts elsewhere), "reclaimed" (by the worker's own pool), or "made
     room" (for another job, by what it was at work on).
     """
 
@@ -133,24 +133,4 @@ class FinishJob:
     blame: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResplitPools:
-    """Nothing is to be done: a denoiser of pool `giver` is reserved for pool `taker` from now on."""
-
-    giver: str
-    taker: str
-    reason: str
-
-
-Action = (
-    AdmitJob
-    | RejectJob
-    | AmendJob
-    | RejectAmendment
-    | StartTask
-    | StopTask
-    | RequeueJob
-    | GiveBack
-    | FinishJob
-    | ResplitPools
-)
+Action = AdmitJob | RejectJob | AmendJob | RejectAmendment | StartTask | StopTask | RequeueJob | GiveBack | FinishJob

@@ -1,13 +1,34 @@
-"""What an operator may set of the scheduler: its policy, its pools, its bounds."""
+"""Settings of the scheduler: its policy, its pools, its bounds."""
 
 from dataclasses import dataclass, field
-from math import inf, log
+from math import inf
 from typing import Literal
 
 from services.router.core.job import JobRequest
 
 PolicyName = Literal["fcfs", "sjf", "pools", "stretch"]
 Borrow = Literal["none", "idle", "preemptible"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`rank`: by arrival, by estimate, or by bounded stretch. `pooled`: the configured pools, else one for all.
+
+    `sheds`: admission by backlog. `preempts`: a better-ranked job joins a busy denoiser that has a slot left.
+    """
+
+    rank: Literal["arrival", "estimate", "stretch"]
+    pooled: bool
+    sheds: bool
+    preempts: bool
+
+
+POLICIES: dict[PolicyName, Policy] = {
+    "fcfs": Policy(rank="arrival", pooled=False, sheds=False, preempts=False),
+    "sjf": Policy(rank="estimate", pooled=False, sheds=False, preempts=False),
+    "pools": Policy(rank="arrival", pooled=True, sheds=False, preempts=False),
+    "stretch": Policy(rank="stretch", pooled=True, sheds=True, preempts=True),
+}
 
 
 @dataclass(frozen=True)
@@ -20,14 +41,12 @@ class PoolConfig:
     Jobs: the first pool that fits takes a job, by `models` and `priority_classes` (empty: any) and
     `min_estimate_s` ≤ estimate < `max_estimate_s`; the last pool takes what fits none.
 
-    `max_backlog_s` is the unrun seconds per worker that may be due before the end of a job of up to `short_job_s`; the
-    level falls log-linearly to `long_headroom` × that for a job of `long_job_s`, from which on a job is long. A tenant
-    that keeps others waiting finds less. At most `max_long_running` long jobs are denoised at a time. Longer jobs than
-    `max_job_s` are refused.
+    Admission scales with the job itself (see `admission`). Limits in seconds are for those who want one: with
+    `max_backlog_s` a job is refused that finds more than these seconds of work per worker ahead, whatever its length;
+    with `max_job_s` a longer one is. At most `max_running` jobs of the pool are denoised at a time.
 
-    `borrow`: may its jobs take denoisers of other pools? "none", "idle" (idle ones, and keep them by their rank), or
-    "preemptible" (with a slot to spare; also busy ones, by their rank). A job that borrows preemptibly holds a worker's
-    own jobs up for half of their own time at most, all borrowers together, and is sent away otherwise.
+    `borrow` says whether its jobs may use denoisers of other pools: "none"; "idle" (idle ones, which their own pool
+    takes back when it has work); or "preemptible" (idle and busy ones, by rank, as if they were its own).
     """
 
     name: str
@@ -38,12 +57,9 @@ class PoolConfig:
     min_estimate_s: float = 0.0
     max_estimate_s: float = inf
     priority_classes: tuple[str, ...] = ()
-    max_backlog_s: float = 90.0
-    long_headroom: float = 0.3
-    short_job_s: float = 4.0
-    long_job_s: float = 40.0
-    max_job_s: float = 3600.0
-    max_long_running: int | None = None
+    max_backlog_s: float | None = None
+    max_job_s: float = inf
+    max_running: int | None = None
     borrow: Borrow = "none"
 
     def __post_init__(self) -> None:
@@ -51,44 +67,26 @@ class PoolConfig:
             "share": self.share >= 0,
             "count": self.count is None or self.count >= 0,
             "max_estimate_s": self.min_estimate_s < self.max_estimate_s,
-            "max_backlog_s": self.max_backlog_s > 0,
-            "long_headroom": 0 < self.long_headroom <= 1,
-            "long_job_s": 0 < self.short_job_s < self.long_job_s,
+            "max_backlog_s": self.max_backlog_s is None or self.max_backlog_s > 0,
             "max_job_s": self.max_job_s > 0,
-            "max_long_running": self.max_long_running is None or self.max_long_running > 0,
+            "max_running": self.max_running is None or self.max_running > 0,
         }
         _refuse(f"pool {self.name!r}", checks)
 
     def takes(self, request: JobRequest) -> bool:
-        """Whether the job belongs here."""
+        """Return whether the job belongs here."""
         return (
             (not self.models or request.model in self.models)
             and (not self.priority_classes or request.priority_class in self.priority_classes)
             and self.min_estimate_s <= request.seconds.total_s < self.max_estimate_s
         )
 
-    def headroom(self, estimate_s: float) -> float:
-        """The part of `max_backlog_s` that a job of this estimate may find ahead of it: 1 down to `long_headroom`."""
-        if estimate_s <= self.short_job_s or self.long_headroom == 1.0:
-            return 1.0
-        if estimate_s >= self.long_job_s:
-            return self.long_headroom
-        way = log(estimate_s / self.short_job_s) / log(self.long_job_s / self.short_job_s)
-        return 1.0 - way * (1.0 - self.long_headroom)
-
 
 def default_pools() -> tuple[PoolConfig, ...]:
-    """Half of the denoisers for jobs of less than 20 s, half for the others, each lent to the other."""
+    """Return the pools of a router that is told nothing: jobs under 20 s, and the others, each lent to the other."""
     return (
-        PoolConfig(name="interactive", max_estimate_s=20.0, long_job_s=20.0, borrow="preemptible"),
-        PoolConfig(
-            name="long",
-            max_backlog_s=1800.0,
-            long_headroom=0.5,
-            short_job_s=20.0,
-            long_job_s=600.0,
-            borrow="preemptible",
-        ),
+        PoolConfig(name="interactive", max_estimate_s=20.0, borrow="preemptible"),
+        PoolConfig(name="long", borrow="preemptible"),
     )
 
 
@@ -96,31 +94,37 @@ def default_pools() -> tuple[PoolConfig, ...]:
 class SchedulerConfig:
     """The scheduler's settings.
 
-    `kappa` is the stretch (delay over own time) that a job may be asked to bear: by then it is due to begin.
-    `max_queued_jobs` counts accepted jobs that are not over. `encode_ahead_jobs` first jobs in rank of each pool, model
-    and length are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count (anew from
-    each checkpoint that is further than those before), and put back `max_setbacks` times if they do not; `max_reruns`
+    `kappa` is the stretch (delay over own time) that a job may be asked to bear: it is due to begin by then, and to end
+    (κ + 1) times its own time after its arrival. `slack` is the part of that time which work ahead of a job may fill
+    when it is admitted. The fleet is overloaded when jobs up to some length, of the last `overload_window` arrivals,
+    fill more than `overload_load` of its time; longer jobs then find less room. `crowding` is the part of the time that
+    a tenant's own jobs cost the other tenants which counts as work ahead of its next one.
+
+    `max_queued_jobs` counts accepted jobs that are not over. `encode_ahead_jobs` first jobs by rank of each pool and
+    model are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count (anew from each
+    checkpoint that is further than those before), and put back `max_setbacks` times if they do not; `max_reruns`
     results of a job that were lost are made again. Back-off is `backoff_s`, doubled each time up to `max_backoff_s`.
 
-    A paused job moves to a denoiser that has been idle for `move_cost_s`: what it does again since its last checkpoint,
-    and what it takes to get going there. With `rebalance` the denoisers that pools share are split anew by what each
-    has to run: one at a time, at most every second `rebalance_s`.
+    A paused job moves to an idle denoiser if it would wait longer than `move_cost_s` where it is: about what it repeats
+    since its last checkpoint, and what it takes to get going there.
 
-    Where nobody runs a stage of a model, its jobs are taken, and wait, until the worker that went last has been gone
-    for `absence_grace_s`. Where those who run it cannot serve the model, jobs that wait for it fail after so long.
+    Where no worker runs a stage of a model, its jobs are accepted, and wait, until the worker that left last has been
+    gone for `absence_grace_s`. Where the workers cannot serve the model, jobs that wait for it fail after that time.
 
     Tenants with work share the denoisers by `tenant_weights` (1 where not named), times the weight of a job's class.
     """
 
     policy: PolicyName = "stretch"
     kappa: float = 4.0
+    slack: float = 0.5
+    overload_window: int = 64
+    overload_load: float = 0.5
+    crowding: float = 0.08
     pools: tuple[PoolConfig, ...] = field(default_factory=default_pools)
-    max_queued_jobs: int = 10_000
+    max_queued_jobs: int = 20_000
     encode_ahead_jobs: int = 8
     move_cost_s: float = 15.0
     absence_grace_s: float = 300.0
-    rebalance: bool = False
-    rebalance_s: float = 30.0
     max_attempts: int = 3
     max_setbacks: int = 50
     max_reruns: int = 3
@@ -133,12 +137,15 @@ class SchedulerConfig:
         weights = [*self.tenant_weights.values(), *self.class_weights.values()]
         checks = {
             "kappa": self.kappa >= 0,
+            "slack": 0 < self.slack <= 1,
+            "overload_window": self.overload_window > 0,
+            "overload_load": self.overload_load > 0,
+            "crowding": self.crowding >= 0,
             "pools": len(self.pools) > 0 and len({pool.name for pool in self.pools}) == len(self.pools),
             "max_queued_jobs": self.max_queued_jobs > 0,
             "encode_ahead_jobs": self.encode_ahead_jobs > 0,
             "move_cost_s": self.move_cost_s > 0,
             "absence_grace_s": self.absence_grace_s >= 0,
-            "rebalance_s": self.rebalance_s > 0,
             "max_attempts": self.max_attempts > 0,
             "max_setbacks": self.max_setbacks >= 0,
             "max_reruns": self.max_reruns >= 0,
@@ -147,8 +154,26 @@ class SchedulerConfig:
         }
         _refuse("scheduler", checks)
 
+    @property
+    def rules(self) -> Policy:
+        """What the policy stands for."""
+        return POLICIES[self.policy]
+
+    @property
+    def pools_in_force(self) -> tuple[PoolConfig, ...]:
+        """The configured pools, or a single one where the policy knows none."""
+        return self.pools if self.rules.pooled else (PoolConfig(name="all"),)
+
+    def pool_of(self, request: JobRequest, name: str = "") -> PoolConfig:
+        """Return the pool of that name, else the first that takes the job, else the last."""
+        pools = self.pools_in_force
+        for pool in pools:
+            if pool.name == name:
+                return pool
+        return next((pool for pool in pools if pool.takes(request)), pools[-1])
+
     def backoff(self, tries: int) -> float:
-        """Seconds to wait after so many tries in vain; 0 for none."""
+        """Return the seconds to wait after this many tries in vain; 0 for none."""
         return min(self.max_backoff_s, self.backoff_s * 2.0 ** min(tries - 1, 60)) if tries > 0 else 0.0
 
 

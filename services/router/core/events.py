@@ -1,4 +1,4 @@
-"""What happens to the scheduler. A driver (the live router or the simulator) reports each as it happens.
+"""Events that happen to the scheduler. A driver (the live router or the simulator) reports each as it happens.
 
 A report is about the call that the latest `StartTask` of its task asked for. Once a call was stopped, reported failed
 or gone, or its worker was reported lost, the driver reports nothing more of it; a report on a task that is not running

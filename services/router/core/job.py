@@ -1,4 +1,4 @@
-"""What the scheduler knows of a job, a task and a worker."""
+"""What the scheduler is told of a job, a task and a worker."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from math import inf
 
 
 class Stage(Enum):
-    """The three panels of a picture, each a kind of worker."""
+    """The three stages of a job, each served by a kind of worker of its own."""
 
     ENCODE = "encode"
     DENOISE = "denoise"
@@ -33,6 +33,10 @@ class StageSeconds:
             raise ValueError(f"not seconds, each finite and 0 or more: {self}")
 
     @property
+    def each(self) -> tuple[float, float, float]:
+        return (self.encode_s, self.denoise_s, self.decode_s)
+
+    @property
     def total_s(self) -> float:
         return self.encode_s + self.denoise_s + self.decode_s
 
@@ -42,8 +46,9 @@ class JobRequest:
     """A priced job, as submitted.
 
     `priority_class` is "batch", "standard" or "premium"; `deadline_s` is on the clock of `now` (Unix seconds);
-    `output_count`, at least 1, is the number of decode tasks. `stages` are those that it goes through: all, but for a
-    study of queues, which has the denoise alone. Jobs of one `merge_key` may be computed together; "": with no other.
+    `output_count`, at least 1, is the number of decode tasks. `stages` are those that it goes through: all three, or
+    fewer in a simulation where the denoiser does the work of the others. Jobs of one `merge_key` may share forward
+    calls; "": with no other.
     """
 
     job_id: str
@@ -84,7 +89,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """How often a task was tried in vain: held against the job or not; and whether a worker died under it."""
+    """Unsuccessful tries of a task: those that count against the job, those that do not.
+
+    A suspect was running when a worker died: it runs alone from then on, so that it takes no other job down with it,
+    until it gets further than ever before.
+    """
 
     task: Task
     failures: int
@@ -94,7 +103,7 @@ class Tries:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as its heartbeat describes it. `slots` is how many tasks it takes at once; resident models are hot.
+    """A worker as its heartbeat describes it. `slots` is how many tasks it takes at once; `resident` models are loaded.
 
     Jobs of a key in `merge_keys` take it less time together.
     """

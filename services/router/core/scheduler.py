@@ -1,10 +1,53 @@
-"""The scheduler: events in, actions out, nothing else."""
+"""The scheduler: events in, actions out, nothing else.
+
+Theory of operation
+===================
+
+A driver (the live router, or the simulator) reports what happens as events; `Scheduler.handle` takes one in and returns
+what is to be done, in order. Nothing else changes the state. There is no I/O, no clock and no randomness here: the same
+events at the same times give the same actions.
+
+A job passes three stages. Its prompt is encoded once, into conditioning; a denoise makes the latents of its outputs,
+one after the other; a decode makes the pixels of each output. Each of these is a task, which one worker runs. What is
+durable of a job are facts (`jobs.Job`): conditioning, latents, outputs. A finished task adds one, a result that left
+the store removes one, a restored job begins with those that are left. `Job.startable` derives from them which tasks may
+start, so no state has to be kept in step with another.
+
+Three questions are asked of every job, each answered in a module of its own.
+
+When is it due? `ranking` gives it one number at admission: its arrival, plus κ times its own estimated seconds, or
+later if its tenant has much ahead of it already. Lower runs first, ties by job id. The order is fixed, so preemption
+cannot thrash, and nothing starves.
+
+Is it admitted? `admission` compares the work that is due before its end, per worker, with a half of the time until
+then. Under overload the longest are refused first. Durations are compared with durations only, so the rule serves
+fleets of 0.2 s images and of 50 min videos alike.
+
+Where does it run? `placement` starts, at each stage, the best-ranked task that can start. An idle denoiser comes first.
+If none is idle, a job that ranks ahead of all that a busy denoiser has joins it, and takes the device over at the next
+block; the other one stays paused there, or moves to a denoiser that becomes idle.
+
+An example, with κ = 4 and one denoiser that takes two jobs at a time:
+
+    0 s   video (60 s)   rank   0 + 4 · 60 = 240   nothing ahead: admitted; encoded, denoised
+    1 s   image (2 s)    rank   1 + 4 · 2  =   9   due before the video: joins the denoiser, the video is paused
+    2 s   video (60 s)   rank   2 + 4 · 60 = 242   61 s ahead of 150 s: admitted; waits
+    3 s   image done                               the first video goes on
+
+`lifecycle` says what follows the end of a task: a failed one is tried again, so often; a job whose worker died goes on
+elsewhere from its checkpoint, alone at first, in case it killed the worker. `store_deadlock` resolves the case that
+several jobs fill a store between them. `workers` knows which worker may run what, and which denoisers are reserved for
+which pool; pools lend to each other as they are configured. `forecast` predicts starts, for those who ask.
+
+Everything that looks like a cache follows from the rest: queues and sums from the facts of the jobs
+(`JobTable.refresh`), eligibility from the workers and the pools.
+"""
+
+from math import inf
 
 from services.router.core.actions import Action, AdmitJob, AmendJob, RejectAmendment, RejectJob, Verdict
-from services.router.core.admission import Admission
-from services.router.core.book import Book
+from services.router.core.admission import Admission, Arrivals
 from services.router.core.config import SchedulerConfig
-from services.router.core.dispatch import Dispatch
 from services.router.core.events import (
     ConfigReloaded,
     EncodesBounded,
@@ -24,17 +67,14 @@ from services.router.core.events import (
     WorkerLost,
     WorkerSeen,
 )
-from services.router.core.fleet import Fleet
-from services.router.core.gridlock import Gridlock
-from services.router.core.invariants import check
 from services.router.core.job import JobRequest, Stage, Task, Tries
-from services.router.core.moves import Moves
-from services.router.core.policy import POLICIES, pools_in_force
-from services.router.core.progress import Progress
-from services.router.core.rebalance import Rebalance
-from services.router.core.record import JobRecord, is_long, new_record
-from services.router.core.task import TaskRecord, TaskState
+from services.router.core.jobs import Attempts, Job, JobTable, new_job
+from services.router.core.lifecycle import Lifecycle
+from services.router.core.placement import Placement
+from services.router.core.ranking import Key
+from services.router.core.store_deadlock import StoreDeadlock
 from services.router.core.views import JobView, PoolView, Views, WorkerView
+from services.router.core.workers import LAST, Workers
 
 # A task that a free worker would be given, now or in a moment.
 _WAITING = frozenset({TaskState.READY, TaskState.HELD})
@@ -43,243 +83,229 @@ _WAITING = frozenset({TaskState.READY, TaskState.HELD})
 class Scheduler:
     """Admits, orders and places jobs. `handle` is the only method that changes anything.
 
-    Times are Unix seconds; a `now` that is behind an earlier one counts as that one. The same events at the same times
-    give the same actions.
+    Times are Unix seconds; a `now` that is behind an earlier one counts as that one.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self._now = 0.0
-        self._due: set[Stage] = set()
-        self._ahead_jobs: int | None = None
-        self._book = Book(self._due, fair=_is_fair(config))
-        self._fleet = Fleet(pools_in_force(config), self._due)
-        self._gridlock = Gridlock(self._book, self._fleet.reach, self._due)
+        self.table = JobTable()
+        self.fleet = Workers(config.pools_in_force, self.table.changed)
+        self._deadlock = StoreDeadlock(self.table, self.fleet)
+        self._arrivals = Arrivals(config.overload_window, config.overload_load)
         self._configure(config)
 
     def _configure(self, config: SchedulerConfig) -> None:
-        pools = pools_in_force(config)
+        table, workers = self.table, self.fleet
         self.config = config
-        self._admission = Admission(config, pools, self._book, self._fleet)
-        self._progress = Progress(config, self._book, self._fleet, self._gridlock)
-        self._dispatch = Dispatch(config, pools, self._book, self._fleet, self._gridlock, self._due)
-        self._dispatch.bound_encodes(self._ahead_jobs)
-        self._moves = Moves(config, self._book, self._fleet, self._dispatch)
-        self._rebalance = Rebalance(config, pools, self._book, self._fleet)
-        self._views = Views(config, pools, self._book, self._fleet)
+        self._admission = Admission(config, table, workers, self._arrivals)
+        self._placement = Placement(config, table, workers, self._deadlock)
+        self._lifecycle = Lifecycle(config, table, workers, self._placement, self._deadlock)
+        self._views = Views(config, table, workers)
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take in what happened; returns what is to be done about it, in order.
+        """Take in what happened; return what is to be done about it, in order.
 
         Raises `ValueError` if a job is submitted whose id is that of a job not yet over.
         """
-        self._now = self._fleet.now = max(self._now, now)
-        self._book.release(self._now)
-        self._gridlock.expire(self._now)
-        actions = self._apply(event)
+        now = max(self.table.now, now)
+        self.fleet.now = now
+        self.table.release(now)
+        self._deadlock.expire(now)
+        actions = self._apply(event, now)
         if not isinstance(event, TaskProgressed):
-            actions += self._rebalance.run()
-            actions += self._dispatch.run()
-            moved = self._moves.run()
-            if moved:  # there is room where they were
-                actions += moved + self._dispatch.run()
+            actions += self._placement.run()
         return actions
 
     def estimate_verdict(self, request: JobRequest, now: float) -> Verdict:
-        """What admission would say of the job, and when it would start; changes nothing."""
-        return self._admission.judge(request, max(self._now, now), foretell=True)
+        """Return what admission would say of the job, and when it would start."""
+        return self._admission.judge(request, max(self.table.now, now), predict=True)
 
     def job(self, job_id: str) -> JobView | None:
-        """A job that is not over, None if unknown or over."""
+        """Return a job that is not over, None if it is unknown or over."""
         return self._views.job(job_id)
 
     def tries(self, job_id: str) -> tuple[Tries, ...]:
-        """What was tried in vain of a job that is not over: for `JobRestored`, should this scheduler be lost."""
-        job = self._book.jobs.get(job_id)
-        return tuple(tries for record in job.tasks if (tries := record.tries)) if job else ()
+        """Return the unsuccessful tries of a job that is not over: for `JobRestored`, should this scheduler be lost."""
+        job = self.table.jobs.get(job_id)
+        return job.tries() if job else ()
 
     def pools(self) -> tuple[PoolView, ...]:
-        """The pools, in the order of the configuration."""
+        """Return the pools, in the order of the configuration."""
         return self._views.pools()
 
     def workers(self) -> tuple[WorkerView, ...]:
-        """The workers, by id."""
+        """Return the workers, by id."""
         return self._views.workers()
 
     def next_tick_s(self) -> float | None:
-        """When `Ticked` will have something to release; None if nothing waits for a time. A later tick does no harm."""
-        due_s = (
-            self._book.next_release_s(),
-            self._gridlock.next_due_s(),
-            self._moves.next_due_s(),
-            self._rebalance.next_due_s(),
-        )
+        """Return when `Ticked` will have something to release; None if nothing waits for a time."""
+        due_s = (self.table.next_release_s(), self._deadlock.next_due_s())
         return min((time_s for time_s in due_s if time_s is not None), default=None)
 
-    def check_invariants(self) -> None:
-        """Raise `AssertionError` if the state contradicts itself. Looks at everything: for tests."""
-        check(self.config, self._book, self._fleet)
-
-    def _apply(self, event: Event) -> list[Action]:
+    def _apply(self, event: Event, now: float) -> list[Action]:
         match event:
-            case TaskProgressed() | TaskSaved() | TaskFinished() | TaskFailed() | ResultGone():
-                found = self._running(event.task)
-                return self._report(event, *found) if found else []
+            case TaskProgressed(task) | TaskSaved(task) | TaskFinished(task) | TaskFailed(task) | ResultGone(task):
+                job = self._running(task)
+                return self._report(event, job, task, now) if job else []
             case JobSubmitted():
-                return self._submit(event)
+                return self._submit(event, now)
             case JobRestored():
                 return self._restore(event)
             case JobCancelRequested(job_id, reason):
-                job = self._book.jobs.get(job_id)
-                return self._progress.end(job, "cancelled", reason) if job else []
+                job = self.table.jobs.get(job_id)
+                return self._lifecycle.end(job, "cancelled", reason) if job else []
             case JobAmendRequested(request):
-                job = self._book.jobs.get(request.job_id)
-                return self._amend(job, request) if job else []
+                job = self.table.jobs.get(request.job_id)
+                return self._amend(job, request, now) if job else []
             case WorkerSeen(worker):
-                self._fleet.see(worker)
-                return []
+                self.fleet.see(worker)
             case WorkerLost():
-                return self._lose_worker(event)
+                return self._lose_worker(event, now)
             case StageRefused():
                 return self._give_up(event)
             case EncodesBounded(ahead_jobs):
-                self._ahead_jobs = ahead_jobs
-                self._dispatch.bound_encodes(ahead_jobs)
-                return []
+                self._placement.encode_ahead_jobs = ahead_jobs
+                self.table.changed.add(Stage.ENCODE)
             case ConfigReloaded(config):
                 self._reload(config)
-                return []
-            case Ticked():
-                return []
             case LatentsReady(job_id, output_index):
-                found = self._running(Task(job_id, Stage.DENOISE))
-                if found:
-                    self._progress.latents_ready(found[0], output_index)
-                return []
-
-    def _reload(self, config: SchedulerConfig) -> None:
-        if config == self.config:
-            self._fleet.wake()
-            return
-        self._configure(config)
-        self._fleet.share_out(pools_in_force(config), {})
-        self._book.rearrange(_is_fair(config), self._place)
-
-    def _place(self, job: JobRecord) -> None:
-        """Find the job's place under a configuration that it was not accepted under."""
-        pool = self._admission.pool_named(job.pool) or self._admission.pool_of(job.request)
-        job.pool, job.is_long = pool.name, is_long(job.request, pool)
-        for record in job.tasks:
-            self._bound(record)
-        job.reruns = min(job.reruns, self.config.max_reruns)
-
-    def _bound(self, record: TaskRecord) -> None:
-        """What it was allowed under another configuration is no reason to end it now."""
-        record.failures = min(record.failures, self.config.max_attempts - 1)
-        record.setbacks = min(record.setbacks, self.config.max_setbacks)
+                job = self._running(Task(job_id, Stage.DENOISE))
+                if job:
+                    self._lifecycle.add_latents(job, output_index)
+            case Ticked():
+                pass
+        return []
 
     def _report(
         self,
         event: TaskProgressed | TaskSaved | TaskFinished | TaskFailed | ResultGone,
-        job: JobRecord,
-        record: TaskRecord,
+        job: Job,
+        task: Task,
+        now: float,
     ) -> list[Action]:
         match event:
             case TaskProgressed():
-                record.fraction = max(record.fraction, min(1.0, event.fraction))
-                self._book.reckon(job)
-                self._fleet.progressed(record)
+                call = job.calls[task]
+                call.fraction = max(call.fraction, min(1.0, event.fraction))
+                self.table.refresh(job)
                 return []
             case TaskSaved(_, output_index, step):
-                self._progress.save(record, (output_index, step))
+                self._lifecycle.save(job, task, (output_index, step))
                 return []
             case TaskFinished(_, seconds):
                 if job.attempt <= 1:  # a later attempt may have gone on from a checkpoint
-                    self._fleet.observe(record, seconds)
-                return self._progress.finish(job, record)
+                    self.fleet.observe(job, task, seconds)
+                return self._lifecycle.finish(job, task)
             case ResultGone(_, made_by):
-                return self._progress.lose_input(job, record, made_by)
+                return self._lifecycle.lose_input(job, task, made_by)
             case TaskFailed():
-                return self._progress.fail(job, record, event, self._now)
+                return self._lifecycle.fail(job, task, event, now)
 
-    def _running(self, task: Task) -> tuple[JobRecord, TaskRecord] | None:
-        job = self._book.jobs.get(task.job_id)
-        record = job.task(task) if job else None
-        return (job, record) if job and record and record.state is TaskState.RUNNING else None
+    def _running(self, task: Task) -> Job | None:
+        job = self.table.jobs.get(task.job_id)
+        return job if job is not None and task in job.calls else None
 
-    def _submit(self, event: JobSubmitted) -> list[Action]:
+    def _submit(self, event: JobSubmitted, now: float) -> list[Action]:
         request = event.request
-        if request.job_id in self._book.jobs:
+        if request.job_id in self.table.jobs:
             raise ValueError(f"job {request.job_id} is known already")
-        verdict = self._admission.judge(request, self._now)
+        verdict = self._admission.judge(request, now)
+        self._arrivals.add(now, request.seconds.total_s)
         if not verdict.admitted:
             return [RejectJob(request.job_id, verdict)]
-        pool = self._admission.pool_named(verdict.pool)
-        assert pool is not None
-        job = new_record(request, verdict.rank, pool)
+        job = new_job(request, verdict.rank, self.config.pool_of(request))
+        job.encoded |= event.encoded
         job.refines = event.refines
-        if Stage.ENCODE in request.stages and not event.encoded:
-            job.encode.state = TaskState.READY
-        else:
-            job.encode.state, job.denoise.state = TaskState.DONE, TaskState.READY
-        self._book.add(job)
+        self.table.add(job)
         return [AdmitJob(request.job_id, verdict)]
 
-    def _amend(self, job: JobRecord, request: JobRequest) -> list[Action]:
-        """More work is judged and ranked as if all of it came now; less keeps its rank."""
-        self._book.remove(job)
-        verdict = self._admission.judge_amended(job, request, self._now)
+    def _amend(self, job: Job, request: JobRequest, now: float) -> list[Action]:
+        """Judge and rank more work as if all of it came now; less keeps its rank."""
+        self.table.remove(job)
+        verdict = self._admission.judge_amended(job, request, now)
         if verdict.admitted:
-            pool = self._admission.pool_named(job.pool) or self._admission.pool_of(request)
-            job.amend(request, verdict.rank, is_long=is_long(request, pool))
-        self._book.add(job)
-        self._fleet.reorder(job.denoise, job.rank)
+            job.amend(request, verdict.rank)
+        self.table.add(job)
+        for task in job.calls:
+            self.fleet.settle(job, task)
         if not verdict.admitted:
             return [RejectAmendment(job.job_id, verdict)]
-        runs = job.denoise.state is TaskState.RUNNING and job.denoise.worker_id
-        return [AmendJob(job.job_id, verdict, job.denoise.worker_id if runs else None)]
+        call = job.calls.get(job.denoise)
+        return [AmendJob(job.job_id, verdict, call.worker_id if call else None)]
 
     def _restore(self, event: JobRestored) -> list[Action]:
         request = event.request
-        if request.job_id in self._book.jobs:
+        if request.job_id in self.table.jobs:
             return []
-        pool = self._admission.pool_named(event.pool) or self._admission.pool_of(request)
-        job = new_record(request, event.rank, pool, event.attempt)
-        finished = frozenset(task.stage for task in event.finished if task.job_id == request.job_id)
-        outputs = request.outputs
-        job.latents |= outputs if Stage.DENOISE in finished else outputs & event.latents
-        for tries in event.tries:
-            record = job.task(tries.task)
-            if record is not None:
-                record.failures, record.setbacks, record.suspect = tries.failures, tries.setbacks, tries.suspect
-                self._bound(record)
-        job.denoise.saved, job.refines = event.saved, event.refines
-        self._progress.restore(job, finished, event.decoded)
-        self._book.add(job)
-        return self._progress.end(job, "succeeded") if job.complete else []
+        job = new_job(request, event.rank, self.config.pool_of(request, event.pool), event.attempt)
+        finished = {task.stage for task in event.finished if task.job_id == request.job_id}
+        job.latents |= request.outputs if Stage.DENOISE in finished else request.outputs & event.latents
+        job.outputs |= request.outputs & event.decoded
+        # Where only decodes are left, conditioning is taken to be there: a task that misses it says so.
+        job.encoded |= Stage.ENCODE in finished or not job.missing
+        job.saved, job.refines = event.saved, event.refines
+        job.attempts = {each.task: Attempts(each.failures, each.setbacks, each.suspect) for each in event.tries}
+        self._bound(job)
+        # It arrived so long before it is due.
+        self._arrivals.add(event.rank - self.config.kappa * request.seconds.total_s, request.seconds.total_s)
+        self.table.add(job)
+        return self._lifecycle.end(job, "succeeded") if job.complete else []
 
     def _give_up(self, event: StageRefused) -> list[Action]:
-        waiting = [job for job in self._book.jobs.values() if job.request.model == event.model]
+        """Fail the jobs of the model that wait for the stage, held back or not."""
+        waiting = [
+            job
+            for job in self.table.jobs.values()
+            if job.request.model == event.model
+            if any(task.stage is event.stage for task in job.startable(inf))
+        ]
         return [
             action
             for job in waiting
-            if any(record.task.stage is event.stage and record.state in _WAITING for record in job.tasks)
-            for action in self._progress.end(job, "failed", "MODEL_UNAVAILABLE", event.blame)
+            for action in self._lifecycle.end(job, "failed", "MODEL_UNAVAILABLE", event.blame)
         ]
 
-    def _lose_worker(self, event: WorkerLost) -> list[Action]:
+    def _lose_worker(self, event: WorkerLost, now: float) -> list[Action]:
+        """Run again what the worker ran. Its death counts against the first of the tasks that had reached it."""
+        worker = self.fleet.lose(event.worker_id)
+        lost = list(worker.running.items()) if worker else []
+        first = min([_place(job, task) for task, job in lost if task not in event.unbegun], default=LAST)
         actions: list[Action] = []
-        for record, at_fault in self._fleet.lose(event.worker_id, event.unbegun):
-            job = self._book.jobs.get(record.task.job_id)
-            if job is None:  # an earlier task of this worker may have ended the job
+        for task, job in lost:
+            del job.calls[task]
+        for task, job in lost:
+            if job.job_id not in self.table.jobs:  # an earlier task of this worker has ended the job
                 continue
-            if record.task in event.unbegun:
-                unreached = TaskFailed(record.task, "WORKER_LOST", event.worker_id, retryable=True, counts=False)
-                actions += self._progress.fail(job, record, unreached, self._now)
+            if task in event.unbegun:
+                unreached = TaskFailed(task, "WORKER_LOST", event.worker_id, retryable=True, counts=False)
+                actions += self._lifecycle.fail(job, task, unreached, now)
             else:
-                actions += self._progress.lose_worker(job, record, event.worker_id, self._now, at_fault=at_fault)
+                at_fault = _place(job, task) == first
+                actions += self._lifecycle.lose_worker(job, task, event.worker_id, now, at_fault=at_fault)
         return actions
 
+    def _reload(self, config: SchedulerConfig) -> None:
+        """Go on with other settings: jobs keep their ranks, and what runs stays where it is."""
+        self.table.changed.update(Stage)
+        if config == self.config:
+            return
+        self._arrivals = self._arrivals.resized(config.overload_window, config.overload_load)
+        ahead_jobs = self._placement.encode_ahead_jobs
+        self._configure(config)
+        self._placement.encode_ahead_jobs = ahead_jobs
+        self.fleet.reserve_for(config.pools_in_force)
+        for job in list(self.table.jobs.values()):
+            self.table.remove(job)
+            job.pool = config.pool_of(job.request, job.pool).name
+            self._bound(job)
+            self.table.add(job)
 
-def _is_fair(config: SchedulerConfig) -> bool:
-    """Whether a tenant's own work puts its ranks off."""
-    return POLICIES[config.policy].rank == "stretch"
+    def _bound(self, job: Job) -> None:
+        """Tries that another configuration allowed are no reason to end the job now."""
+        for attempts in job.attempts.values():
+            attempts.failures = min(attempts.failures, self.config.max_attempts - 1)
+            attempts.setbacks = min(attempts.setbacks, self.config.max_setbacks)
+        job.reruns = min(job.reruns, self.config.max_reruns)
+
+
+def _place(job: Job, task: Task) -> Key:
+    return (job.rank, job.job_id, task.output_index)

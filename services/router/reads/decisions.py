@@ -12,7 +12,6 @@ from services.router.core.actions import (
     RejectAmendment,
     RejectJob,
     RequeueJob,
-    ResplitPools,
     StartTask,
     StopTask,
 )
@@ -55,8 +54,6 @@ def job_of(action: Action) -> str:
     match action:
         case StartTask(task) | StopTask(task):
             return task.job_id
-        case ResplitPools():
-            return ""
         case _:
             return action.job_id
 
@@ -84,8 +81,6 @@ def _decision(action: Action) -> Decision:
             return Decision(kind="requeued", stage=TO_PROTO[stage], reason=f"makes room for {taker}, which is first")
         case FinishJob(_, outcome, reason, blame):
             return Decision(kind="finished", reason=": ".join(filter(None, (outcome, reason, blame))))
-        case ResplitPools(giver, taker, reason):
-            return Decision(kind="resplit", reason=f"a denoiser of pool {giver} goes to pool {taker}: {reason}")
 
 
 def _admission(verdict: actions.Verdict) -> str:

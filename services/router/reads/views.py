@@ -1,5 +1,6 @@
 """What clients may see of models, workers and pools."""
 
+from math import inf
 from time import monotonic
 
 from services.router.access.principal import Principal
@@ -81,11 +82,11 @@ def _worker(known: KnownWorker, view: WorkerView | None, jobs: JobTable, who: Pr
         pool=view.pool if view else "",
         models=sorted(model.profile.name for model in beat.models),
         active_jobs=[active if may_see(active.job_id, jobs, who) else ActiveJob() for active in beat.active_jobs],
-        backlog=duration_of(view.unrun_s if view else 0.0),
+        backlog=duration_of(view.remaining_s if view else 0.0),
         heartbeat_age=duration_of(monotonic() - known.heard_s),
         cache=beat.cache if beat.HasField("cache") else None,
         version=beat.version,
-        pace=view.pace if view else 1.0,
+        pace=view.slowdown if view else 1.0,
         refused_models=beat.refused_models,
     )
 
@@ -96,7 +97,7 @@ def _pool(pool: PoolView) -> Pool:
         queued_count=pool.queued,
         running_count=pool.running,
         backlog=duration_of(pool.backlog_s),
-        max_backlog=duration_of(pool.max_backlog_s),
+        max_backlog=None if pool.max_backlog_s in (None, inf) else duration_of(pool.max_backlog_s),
         worker_count=pool.workers,
         borrowable_count=pool.borrowable,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from services.router.core.policy import POLICIES
+from services.router.core.config import POLICIES
 from services.router.simulate.groups import speedup
 from services.router.simulate.settings import FleetSettings, PolicySettings, Pool
 from services.router.simulate.simulation import Run

@@ -1,13 +1,14 @@
 """What a simulation is told: the policy, the fleet, and how its workers behave."""
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
-from services.router.core.config import Borrow, PolicyName, PoolConfig, SchedulerConfig
+from services.router.core.config import POLICIES, Borrow, PolicyName, PoolConfig, SchedulerConfig
 from services.router.core.job import Stage, WorkerInfo
-from services.router.core.policy import POLICIES
 from services.router.simulate.groups import speedup
 from services.router.simulate.machines import CARDS_LABEL
 
@@ -37,27 +38,24 @@ def parse_pool(text: str) -> Pool:
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """A policy and its bounds. Without `admission` nothing is refused for the backlog or its length.
+    """A policy, and what differs from the configuration that it runs under: by default that of a router told nothing.
 
-    `level_s`, `headroom`, `short_s`, `long_s`: the `max_backlog_s`, `long_headroom`, `short_job_s` and `long_job_s` of
-    every pool. With `no_tenants` each job counts as a tenant of its own, so that nobody is held to a share.
+    Without admission nothing is refused for the work ahead. With `no_tenants` each job counts as a tenant of its own,
+    so that nobody is held to a share. `max_running` and `borrow` are those of every pool.
     """
 
     policy: PolicyName = "stretch"
     max_queued: int | None = None
-    admission: bool = False
+    no_admission: bool = False
     no_tenants: bool = False
-    kappa: float = SchedulerConfig.kappa
-    level_s: float = PoolConfig.max_backlog_s
-    headroom: float = PoolConfig.long_headroom
-    short_s: float = PoolConfig.short_job_s
-    long_s: float = PoolConfig.long_job_s
-    max_long_running: int | None = None
+    kappa: float | None = None
+    slack: float | None = None
+    max_running: int | None = None
     borrow: Borrow | None = None
 
     @property
     def name(self) -> str:
-        """The policy, and what differs from its defaults, as it is asked for on the command line."""
+        """The policy, and what differs from the configuration, as it is asked for on the command line."""
         changes = [
             key if isinstance(value, bool) else f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
             for key, (field_name, _) in POLICY_KEYS.items()
@@ -91,14 +89,11 @@ def parse_policy(text: str, defaults: PolicySettings) -> PolicySettings:
 
 POLICY_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max-queued": ("max_queued", int),
-    "admission": ("admission", bool),
+    "no-admission": ("no_admission", bool),
     "no-tenants": ("no_tenants", bool),
     "kappa": ("kappa", float),
-    "level": ("level_s", float),
-    "headroom": ("headroom", float),
-    "short": ("short_s", float),
-    "long": ("long_s", float),
-    "max-long-running": ("max_long_running", int),
+    "slack": ("slack", float),
+    "max-running": ("max_running", int),
     "borrow": ("borrow", str),
 }
 """What may follow a policy's name, the field that it sets, and what it is."""
@@ -185,33 +180,64 @@ POOL_LABEL = "pool"
 
 
 def scheduler_config(
-    settings: PolicySettings, fleet: FleetSettings, models_by_kind: dict[str, tuple[str, ...]]
+    settings: PolicySettings,
+    fleet: FleetSettings,
+    models_by_kind: dict[str, tuple[str, ...]],
+    base: SchedulerConfig | None = None,
 ) -> SchedulerConfig:
-    """The scheduler's own configuration. Raises `ValueError` for a pool whose jobs cannot be told from another's."""
-    policy = POLICIES[settings.policy]
-    max_queued = SchedulerConfig.max_queued_jobs if settings.max_queued is None else settings.max_queued
-    if policy.pooled and fleet.pools:
+    """Return the scheduler's own configuration: `base`, by default the shipped one, with the settings' changes.
+
+    Pools of the fleet take the place of the configured ones, each for the jobs of its kind. Raises `ValueError` for a
+    pool whose jobs cannot be told from another's.
+    """
+    base = base or SchedulerConfig()
+    pools = base.pools
+    if POLICIES[settings.policy].pooled and fleet.pools:
         _check_kinds(fleet.pools, models_by_kind)
-        pools = tuple(_pool(settings, pool.kind, models_by_kind[pool.kind]) for pool in fleet.pools)
-    else:
-        pools = (_pool(settings, "all", ()),)
-    return SchedulerConfig(policy=settings.policy, kappa=settings.kappa, pools=pools, max_queued_jobs=max_queued)
-
-
-def _pool(settings: PolicySettings, name: str, models: tuple[str, ...]) -> PoolConfig:
-    borrow = settings.borrow or ("preemptible" if POLICIES[settings.policy].overtakes else "none")
-    return PoolConfig(
-        name=name,
-        models=models,
-        labels={POOL_LABEL: name} if models else {},
-        max_backlog_s=settings.level_s if settings.admission else inf,
-        long_headroom=settings.headroom,
-        short_job_s=settings.short_s,
-        long_job_s=settings.long_s,
-        max_job_s=inf,
-        max_long_running=settings.max_long_running,
-        borrow=borrow,
+        borrow: Borrow = "preemptible" if POLICIES[settings.policy].preempts else "none"
+        pools = tuple(
+            PoolConfig(name=pool.kind, models=models_by_kind[pool.kind], labels={POOL_LABEL: pool.kind}, borrow=borrow)
+            for pool in fleet.pools
+        )
+    changes = {
+        "kappa": settings.kappa,
+        "slack": settings.slack,
+        "max_queued_jobs": settings.max_queued,
+    }
+    level_s = inf if settings.no_admission else None
+    of_pools = {"max_running": settings.max_running, "borrow": settings.borrow, "max_backlog_s": level_s}
+    return replace(
+        base,
+        policy=settings.policy,
+        pools=tuple(replace(pool, **_given(of_pools)) for pool in pools),
+        **_given(changes),
     )
+
+
+def read_config(path: Path) -> SchedulerConfig:
+    """Return the `[scheduler]` of a router's TOML file; what it does not say is as shipped.
+
+    Raises `ValueError` that names the file, and the key that is unknown or has a bad value.
+    """
+    try:
+        table = tomllib.loads(path.read_text()).get("scheduler", {})
+        pools = tuple(PoolConfig(**_known(PoolConfig, pool)) for pool in table.get("pools", ()))
+        settings = _known(SchedulerConfig, table)
+        return SchedulerConfig(**{**settings, "pools": pools} if pools else settings)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"cannot use {path}: {error}") from error
+
+
+def _known(kind: type[Any], table: dict[str, Any]) -> dict[str, Any]:
+    names = {each.name for each in fields(kind)}
+    unknown = sorted(table.keys() - names)
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(names))}")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+
+def _given(changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if value is not None}
 
 
 def _check_kinds(pools: tuple[Pool, ...], models_by_kind: dict[str, tuple[str, ...]]) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
+from services.router.core.config import POLICIES, SchedulerConfig
 from services.router.core.events import JobSubmitted, WorkerLost, WorkerSeen
 from services.router.core.job import JobRequest, Stage, StageSeconds
-from services.router.core.policy import POLICIES
 from services.router.core.scheduler import Scheduler
 from services.router.simulate.clock import VirtualClock
 from services.router.simulate.device import Span
@@ -72,9 +72,13 @@ def simulate(
     seed: int = 0,
     record_spans: bool = False,
     on_job: Callable[[], None] | None = None,
+    config: SchedulerConfig | None = None,
 ) -> Run:
-    """Run the jobs. `on_job` is called as each ends or is refused. Raises `ValueError` for pools that do not fit."""
-    simulation = _Simulation(jobs, policy, fleet, pricing or ExactPricing(), record_spans, on_job)
+    """Run the jobs. `on_job` is called as each ends or is refused. `config`: the router's, else the shipped one.
+
+    Raises `ValueError` for pools that do not fit.
+    """
+    simulation = _Simulation(jobs, policy, fleet, pricing or ExactPricing(), record_spans, on_job, config)
     simulation.plan_losses(Random(f"losses {seed}"))
     return simulation.run()
 
@@ -88,6 +92,7 @@ class _Simulation:
         pricing: Pricing,
         record_spans: bool,
         on_job: Callable[[], None] | None,
+        config: SchedulerConfig | None,
     ) -> None:
         self._jobs = {job.job_id: job for job in jobs}
         self._policy = policy
@@ -99,7 +104,7 @@ class _Simulation:
         self._kinds = sorted({job.kind for job in jobs})
         self._speeds = self._pool_speeds()
         self._clock = VirtualClock(
-            Scheduler(scheduler_config(policy, fleet, _models_by_kind(jobs))),
+            Scheduler(scheduler_config(policy, fleet, _models_by_kind(jobs), config)),
             MachineModel(fleet.block_s, dict.fromkeys(self._models, fleet.load_s), fleet.checkpoint_s),
             truth={job.job_id: self._staged(job.seconds) for job in jobs},
             progress_s=PROGRESS_S,

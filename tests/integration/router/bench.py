@@ -13,6 +13,7 @@ from google.protobuf.json_format import ParseDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.router.config import RouterConfig
+from services.router.core.config import SchedulerConfig, default_pools
 from services.router.router import Router
 from tests.integration.router.peer import Peer
 from tests.integration.router.peers import DecoderPeer, DenoiserPeer, EncoderPeer
@@ -27,7 +28,15 @@ from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
 CATALOG = Path(__file__).with_name("models.toml")
 WAIT_S = 10.0
-CONFIG = RouterConfig(listen="127.0.0.1:0", catalog=CATALOG, worker_timeout_s=1.0, drain_seconds=0.0)
+# Tests hand in several jobs at once: all find room.
+ROOMY = tuple(replace(pool, max_backlog_s=1e6) for pool in default_pools())
+CONFIG = RouterConfig(
+    listen="127.0.0.1:0",
+    catalog=CATALOG,
+    worker_timeout_s=1.0,
+    drain_seconds=0.0,
+    scheduler=SchedulerConfig(pools=ROOMY),
+)
 
 
 def spec(**fields: Any) -> JobSpec:

@@ -60,7 +60,9 @@ async def test_what_was_learnt_survives_the_router(slow: Bench) -> None:
 async def test_a_worker_that_becomes_slow_comes_after_the_others(nats_server: NatsServer, exchange: Exchange) -> None:
     async with Bench(nats_server.url, exchange) as bench:
         await bench.start_peers(denoisers=2, device_s=8.0)
-        await bench.start_router(replace(CONFIG, scheduler=SchedulerConfig(pools=(PoolConfig("all"),))))
+        await bench.start_router(
+            replace(CONFIG, scheduler=SchedulerConfig(pools=(PoolConfig("all", max_backlog_s=1e6),)))
+        )
         await learn(bench)
         slow, other = sorted(bench.denoisers, key=lambda peer: peer.calls == [] or peer.calls[-1].spec.seed != 9)
         slow.device_s *= 3.0

@@ -22,9 +22,7 @@ from triptych.exchange import Exchange
 from triptych.v1 import router_service_pb2 as pb
 from triptych.v1.job_pb2 import JOB_STATE_QUEUED
 
-POOL = PoolConfig(
-    name="all", max_backlog_s=2.0, long_headroom=0.1, short_job_s=0.5, long_job_s=3.0, max_job_s=8.0, borrow="idle"
-)
+POOL = PoolConfig(name="all", max_backlog_s=2.0, max_job_s=8.0, borrow="idle")
 LONG = spec(step_count=100)  # about 4 s by the catalog's prices
 
 

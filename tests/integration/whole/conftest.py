@@ -15,9 +15,6 @@ ROUTER = """
 [[scheduler.pools]]
 name = "all"
 max_backlog_s = 90.0
-long_headroom = 0.5
-short_job_s = 1.0
-long_job_s = 60.0
 max_job_s = 3600.0
 """
 

@@ -49,7 +49,7 @@ def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
         "fcfs:max-queued=100",
         "fcfs:max-queued=20",
         "sjf",
-        "stretch:admission",
+        "stretch",
     ]
     text = run(capsys, "simulate", *MIX, "--policy", "fcfs", "--policy", "stretch")
     assert "WAIT P50" in text
@@ -66,9 +66,7 @@ def test_a_trace_with_what_is_learnt_of_it(capsys: pytest.CaptureFixture[str], t
     ]
     path = tmp_path / "trace.csv"
     path.write_text("\n".join(rows))
-    found = json.loads(
-        run(capsys, "simulate", "--trace", str(path), "--load", "0.9", "--workers", "2", "--admission", "--json")
-    )
+    found = json.loads(run(capsys, "simulate", "--trace", str(path), "--load", "0.9", "--workers", "2", "--json"))
     errors = found["estimate_errors_s"]
     assert errors["learnt"] < errors["model_mean"]
     assert found["tenants"].keys() == {"u0", "u1", "u2", "u3"}

@@ -1,5 +1,6 @@
-"""Who is let in, and what those who are not are told."""
+"""Jobs that are admitted, and what those that are not are told."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -13,8 +14,10 @@ from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.core.scheduler import Scheduler
 from tests.scenarios.virtual_clock import VirtualClock, request, worker
 
-POOL = PoolConfig(name="all", max_backlog_s=40.0, long_headroom=0.5, short_job_s=1.0, long_job_s=100.0, max_job_s=600.0)
+POOL = PoolConfig(name="all", max_job_s=600.0)
 CONFIG = SchedulerConfig(pools=(POOL,))
+OPEN = SchedulerConfig(pools=(replace(POOL, max_backlog_s=inf),))
+LEVEL = SchedulerConfig(pools=(replace(POOL, max_backlog_s=35.0),))
 
 
 def fleet(denoisers: int = 1) -> list[WorkerInfo]:
@@ -46,48 +49,84 @@ def test_an_idle_pool_takes_anything_up_to_max_job_s() -> None:
     assert (verdict.admitted, verdict.reason, verdict.retry_after_s) == (False, "TOO_LONG", 0.0)
 
 
-def test_the_level_falls_with_the_estimate() -> None:
+def test_a_job_finds_room_for_a_part_of_its_own_promise() -> None:
     it = scheduler()
-    fill(it, 10.0, 10.0, 10.0)  # 30 s
-    assert judge(it, 10.1).backlog_s == 30.0
-    assert judge(it, 10.1).limit_s == pytest.approx(40.0 * 0.75, rel=0.01)
-    assert not judge(it, 11.0).admitted
-    assert judge(it, 9.0).admitted
-    assert judge(it, 8.1).backlog_s == 30.0  # it ranks ahead of them, but should not have ended when they are due
-    assert judge(it, 7.9).backlog_s == 0.0
+    fill(it, 10.0, 10.0)
+    # Due at 40 s; a job of 10 s may find half of 5 × 10 s ahead.
+    verdict = judge(it, 10.0)
+    assert (verdict.admitted, verdict.backlog_s, verdict.limit_s) == (True, 20.0, 25.0)
+    it.handle(JobSubmitted(request("third", 10.0, tenant="third")), 0.0)
+    verdict = judge(it, 10.0)
+    assert (verdict.reason, verdict.backlog_s, verdict.limit_s) == ("OVERLOADED", 30.0, 25.0)
+    assert verdict.retry_after_s == 5.0
 
 
-def test_who_keeps_others_waiting_finds_a_lower_level() -> None:
-    it = scheduler(*fleet(2))
+def test_a_shorter_job_that_ends_before_the_others_are_due_is_still_admitted() -> None:
+    it = scheduler()
+    fill(it, 10.0, 10.0, 10.0)
+    verdict = judge(it, 2.0)
+    assert (verdict.admitted, verdict.backlog_s) == (True, 0.0)
+
+
+def test_a_longer_job_than_one_that_is_shed_is_shed_though_its_own_promise_has_room() -> None:
+    it = scheduler()
+    fill(it, 10.0, 10.0, 10.0)
+    verdict = judge(it, 20.0)  # 30 s ahead of 50 s of its own
+    assert (verdict.admitted, verdict.backlog_s, verdict.limit_s) == (False, 30.0, 25.0)
+
+
+def test_under_overload_jobs_beyond_the_cutoff_find_less_room_the_longer_they_are() -> None:
+    it = scheduler(*fleet(2), config=replace(CONFIG, overload_window=6))
+    for index, length_s in enumerate([1.0, 1.0, 1.0, 1.0, 10.0, 10.0]):
+        before = judge(it, 40.0, now=0.2 * index, tenant="bob").limit_s
+        it.handle(JobSubmitted(request(str(index), length_s, tenant="ann")), 0.2 * index)
+    assert before > 60.0  # five arrivals say nothing yet
+    # Two of 1 s fill half of the time of two denoisers, from 0 to 2 s: longer ones find less.
+    verdicts = [judge(it, length_s, now=1.0, tenant="bob") for length_s in (1.0, 1.3, 4.0)]
+    assert [verdict.limit_s for verdict in verdicts[:2]] == [2.5, pytest.approx(2.5 / 1.25)]
+    # One of 1.6 s is shed, and so is every longer one.
+    assert (verdicts[2].reason, verdicts[2].backlog_s, verdicts[2].limit_s) == ("OVERLOADED", 2.0, 1.6)
+
+
+def test_a_tenant_that_keeps_others_waiting_finds_less_room() -> None:
+    it = scheduler(*fleet(2), config=LEVEL)
     for index in range(6):
         it.handle(JobSubmitted(request(f"ann{index}", 10.0, tenant="ann")), 0.0)
     alone = judge(it, 10.1, tenant="ann")
-    assert (alone.backlog_s, alone.limit_s) == (30.0, judge(it, 10.1, tenant="cid").limit_s)
+    assert (alone.backlog_s, alone.limit_s) == (30.0, 35.0)
     it.handle(JobSubmitted(request("bob", 1.0, tenant="bob")), 0.0)
-    level_s = judge(it, 10.1, tenant="cid").limit_s
-    assert judge(it, 10.1, tenant="ann").limit_s == pytest.approx(level_s - 0.08 * 60.0 / 2)
-    assert judge(it, 10.1, tenant="ann", priority_class="premium").limit_s == pytest.approx(level_s - 0.08 * 60.0 / 4)
+    assert judge(it, 10.1, tenant="cid").limit_s == 35.0
+    assert judge(it, 10.1, tenant="ann").limit_s == pytest.approx(35.0 - 0.08 * 60.0 / 2)
+    assert judge(it, 10.1, tenant="ann", priority_class="premium").limit_s == pytest.approx(35.0 - 0.08 * 60.0 / 4)
     # What ranks behind costs nobody anything.
     assert judge(it, 1.0, tenant="ann").limit_s == judge(it, 1.0, tenant="cid").limit_s
 
 
 def test_accepted_long_jobs_keep_no_short_one_out() -> None:
     it = scheduler()
-    fill(it, *[500.0] * 1)
+    fill(it, 500.0, 400.0)
     verdict = judge(it, 2.0)
     assert verdict.admitted
     assert verdict.backlog_s == 0.0
-    assert not judge(it, 510.0).admitted
+
+
+def test_a_level_in_seconds_takes_the_place_of_the_promise() -> None:
+    it = scheduler(config=LEVEL)
+    fill(it, 10.0, 10.0, 10.0)
+    assert judge(it, 10.0).admitted
+    fill(it, 10.0, now=1.0)
+    verdict = judge(it, 10.0, now=1.0)
+    assert (verdict.reason, verdict.backlog_s, verdict.limit_s) == ("OVERLOADED", 40.0, 35.0)
 
 
 def test_backlog_is_per_worker() -> None:
-    it = scheduler(*fleet(denoisers=4))
+    it = scheduler(*fleet(denoisers=4), config=OPEN)
     fill(it, *[10.0] * 8)
     assert judge(it, 11.0).backlog_s == 20.0
 
 
 def test_the_worst_stage_decides() -> None:
-    it = scheduler(*fleet(denoisers=4))
+    it = scheduler(*fleet(denoisers=4), config=LEVEL)
     fill(it, *[1.0] * 4, decode_s=9.0)
     verdict = judge(it, 11.0)
     assert (verdict.backlog_s, verdict.reason) == (36.0, "OVERLOADED")
@@ -95,7 +134,7 @@ def test_the_worst_stage_decides() -> None:
 
 def test_work_on_workers_that_cannot_run_the_model_does_not_count() -> None:
     stages = [worker("e", Stage.ENCODE, "mn", slots=9), worker("d", Stage.DECODE, "mn", slots=9)]
-    it = scheduler(*stages, worker("n1", Stage.DENOISE, "m"), worker("n2", Stage.DENOISE, "n"))
+    it = scheduler(*stages, worker("n1", Stage.DENOISE, "m"), worker("n2", Stage.DENOISE, "n"), config=OPEN)
     fill(it, *[10.0] * 3)
     assert judge(it, 11.0, model="n").backlog_s == 0.0
     assert judge(it, 11.0, model="m").backlog_s == 30.0
@@ -114,7 +153,7 @@ def test_no_worker_for_one_stage_is_no_worker(missing: Stage) -> None:
 @pytest.mark.parametrize("missing", Stage)
 def test_a_worker_that_went_is_waited_for_a_while(missing: Stage) -> None:
     """Meanwhile its backlog counts as if it were there."""
-    it = scheduler()
+    it = scheduler(config=LEVEL)
     [gone] = [info for info in fleet() if info.stage is missing]
     it.handle(WorkerLost(gone.worker_id), 10.0)
     first = judge(it, 1.0, now=10.0)
@@ -141,7 +180,7 @@ def test_a_deadline_that_the_prediction_cannot_meet_is_refused() -> None:
 
 
 def test_the_queue_is_bounded() -> None:
-    it = scheduler(config=SchedulerConfig(pools=(POOL,), max_queued_jobs=3))
+    it = scheduler(config=replace(OPEN, max_queued_jobs=3))
     fill(it, 4.0, 4.0)
     assert judge(it, 1.0).admitted
     it.handle(JobSubmitted(request("third", 4.0)), 1.0)
@@ -161,7 +200,7 @@ def test_after_retry_after_the_job_is_admitted() -> None:
     clock = VirtualClock(Scheduler(CONFIG), progress_s=0.25)
     clock.fleet(*fleet(denoisers=2))
     for index in range(12):
-        clock.at(1.0, JobSubmitted(request(f"{index}", 10.0 + index, tenant=str(index))))
+        clock.at(0.1 * index, JobSubmitted(request(f"{index}", 10.0 + index, tenant=str(index))))
     clock.at(1.0, JobSubmitted(request("refused", 50.0)))
     clock.run(until_s=1.0)
     refused = clock.refused["refused"]
@@ -174,19 +213,23 @@ def test_after_retry_after_the_job_is_admitted() -> None:
 
 
 @given(
-    accepted=st.lists(st.tuples(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.sampled_from("tu")), max_size=12),
+    accepted=st.lists(
+        st.tuples(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.sampled_from("tu"), st.floats(0.0, 50.0)), max_size=12
+    ),
     sizes=st.lists(st.floats(0.001, 900.0), min_size=2, max_size=6, unique=True),
     deadline_s=st.sampled_from([None, 60.0]),
 )
 def test_under_overload_the_longest_go_first(
-    accepted: list[tuple[float, float, str]], sizes: list[float], deadline_s: float | None
+    accepted: list[tuple[float, float, str, float]], sizes: list[float], deadline_s: float | None
 ) -> None:
-    it = scheduler()
-    for index, (denoise_s, decode_s, tenant) in enumerate(accepted):
-        it.handle(JobSubmitted(request(str(index), denoise_s, decode_s=decode_s, tenant=tenant)), 0.0)
-    admitted = [judge(it, size, decode_s=size / 10, deadline_s=deadline_s).admitted for size in sorted(sizes)]
+    it, now = scheduler(), 0.0
+    for index, (denoise_s, decode_s, tenant, later_s) in enumerate(accepted):
+        now += later_s
+        it.handle(JobSubmitted(request(str(index), denoise_s, decode_s=decode_s, tenant=tenant)), now)
+    deadline_s = None if deadline_s is None else now + deadline_s
+    admitted = [judge(it, size, now, decode_s=size / 10, deadline_s=deadline_s).admitted for size in sorted(sizes)]
     assert admitted == sorted(admitted, reverse=True)
-    assert all(judge(it, size).limit_s < inf for size in sizes)
+    assert all(judge(it, size, now).limit_s < inf for size in sizes)
 
 
 def test_a_job_waits_for_a_slot_even_if_it_ranks_ahead_of_all_that_runs() -> None:

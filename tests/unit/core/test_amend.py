@@ -5,20 +5,18 @@ from dataclasses import replace
 import pytest
 
 from services.router.core.actions import AmendJob, RejectAmendment, Verdict
-from services.router.core.config import PoolConfig, SchedulerConfig
 from services.router.core.events import JobAmendRequested, JobSubmitted, LatentsReady, TaskFinished, TaskProgressed
 from services.router.core.job import JobRequest, Stage, Task
 from services.router.core.scheduler import Scheduler
+from tests.scenarios.invariants import check
 from tests.scenarios.virtual_clock import request
-from tests.unit.core.test_admission import fill, fleet, judge, scheduler
-
-LONG = SchedulerConfig(pools=(PoolConfig(name="all", max_backlog_s=400.0, long_job_s=60.0, max_long_running=1),))
+from tests.unit.core.test_admission import fill, judge, scheduler
 
 
 def amended(it: Scheduler, job: JobRequest, denoise_s: float, now: float) -> AmendJob | RejectAmendment:
     seconds = replace(job.seconds, denoise_s=denoise_s)
     action = it.handle(JobAmendRequested(replace(job, seconds=seconds)), now)[0]
-    it.check_invariants()
+    check(it)
     assert isinstance(action, AmendJob | RejectAmendment)
     return action
 
@@ -70,9 +68,9 @@ def test_a_jobs_own_work_does_not_count_against_it() -> None:
 def test_a_refused_change_leaves_the_job_as_it_was() -> None:
     it = scheduler()
     job = admitted(it, "a", 1.0)
-    fill(it, 30.0)
+    fill(it, 10.0, 10.0, 9.9)
     before, verdicts = it.job("a"), [judge(it, size) for size in (1.0, 20.0)]
-    action = amended(it, job, 400.0, now=0.0)
+    action = amended(it, job, 20.0, now=0.0)  # 30 s ahead are more than half of 5 × 10 s
     assert isinstance(action, RejectAmendment)
     assert action.verdict.reason == "OVERLOADED"
     assert it.job("a") == before
@@ -102,20 +100,6 @@ def test_of_several_outputs_those_that_are_done_stay_done() -> None:
     assert unrun(it) - other == pytest.approx(15.0)
 
 
-def test_a_job_that_becomes_long_waits_with_the_long_ones() -> None:
-    it = scheduler(*fleet(2), config=LONG)
-    admitted(it, "running", 100.0)
-    job = request("a", 1.0)
-    it.handle(JobSubmitted(job), 0.0)
-    assert isinstance(amended(it, job, 90.0, now=0.0), AmendJob)
-    # A denoiser is idle, but only one long job may be denoised at a time.
-    assert it.handle(TaskFinished(Task("a", Stage.ENCODE), 0.0), 0.0) == []
-    assert isinstance(amended(it, job, 2.0, now=0.0), AmendJob)
-    after = it.job("a")
-    assert after is not None
-    assert [task.stage for task in after.running] == [Stage.DENOISE]
-
-
 def test_an_unknown_job_is_no_matter() -> None:
     assert scheduler().handle(JobAmendRequested(request("nobody", 1.0)), 0.0) == []
 
@@ -123,7 +107,7 @@ def test_an_unknown_job_is_no_matter() -> None:
 def unrun(it: Scheduler) -> float:
     job = it.job("a")
     assert job is not None
-    return job.unrun_s
+    return job.remaining_s
 
 
 def test_verdicts_say_what_they_are() -> None:

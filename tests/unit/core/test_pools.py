@@ -4,16 +4,15 @@ import pytest
 
 from services.router.core.config import PoolConfig, SchedulerConfig, default_pools
 from services.router.core.job import Stage
-from services.router.core.pools import reserve
-from services.router.core.worker import WorkerRecord
+from services.router.core.workers import Worker, reserve
 from tests.scenarios.virtual_clock import request, worker
 
 
-def fleet(count: int) -> list[WorkerRecord]:
-    return [WorkerRecord(worker(f"n{index:02}", Stage.DENOISE)) for index in range(count)]
+def fleet(count: int) -> list[Worker]:
+    return [Worker(worker(f"n{index:02}", Stage.DENOISE)) for index in range(count)]
 
 
-def counts(pools: tuple[PoolConfig, ...], workers: list[WorkerRecord]) -> list[int]:
+def counts(pools: tuple[PoolConfig, ...], workers: list[Worker]) -> list[int]:
     reserve(pools, workers)
     return [sum(each.pool == pool.name for each in workers) for pool in pools]
 
@@ -41,7 +40,7 @@ def test_labels_come_first_then_counts_then_shares() -> None:
         PoolConfig(name="counted", count=2),
         PoolConfig(name="big", labels={"memory": "141"}),
     )
-    workers = [*fleet(4), WorkerRecord(worker("big", Stage.DENOISE, memory="141", zone="a"))]
+    workers = [*fleet(4), Worker(worker("big", Stage.DENOISE, memory="141", zone="a"))]
     assert counts(pools, workers) == [2, 2, 1]
     assert counts(pools, workers[:1]) == [0, 1, 0]
 
@@ -51,7 +50,7 @@ def test_a_newcomer_moves_no_more_than_the_shares_ask_for() -> None:
     workers = fleet(6)
     reserve(pools, workers)
     before = {each.worker_id: each.pool for each in workers}
-    reserve(pools, [WorkerRecord(worker("a", Stage.DENOISE)), WorkerRecord(worker("b", Stage.DENOISE)), *workers])
+    reserve(pools, [Worker(worker("a", Stage.DENOISE)), Worker(worker("b", Stage.DENOISE)), *workers])
     assert {each.worker_id: each.pool for each in workers} == before
 
 
@@ -75,18 +74,12 @@ def test_a_job_goes_to_the_first_pool_that_takes_it() -> None:
     assert first == ["premium", "n", "short", "middle", None]
 
 
-def test_headroom_falls_by_equal_steps_for_equal_factors() -> None:
-    pool = PoolConfig(name="p", short_job_s=1.0, long_job_s=100.0, long_headroom=0.5)
-    assert [pool.headroom(s) for s in (0.0, 1.0, 10.0, 100.0, 1e9)] == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.5])
-
-
 @pytest.mark.parametrize(
     ("what", "change"),
     [
         ("max_backlog_s", {"max_backlog_s": 0.0}),
-        ("long_headroom", {"long_headroom": 1.5}),
-        ("long_job_s", {"short_job_s": 60.0}),
-        ("max_long_running", {"max_long_running": 0}),
+        ("max_job_s", {"max_job_s": 0.0}),
+        ("max_running", {"max_running": 0}),
     ],
 )
 def test_a_bad_value_is_named(what: str, change: dict[str, float]) -> None:

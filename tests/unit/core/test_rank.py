@@ -67,25 +67,6 @@ def test_a_tenant_is_put_off_by_what_its_share_takes_beyond_its_stretch() -> Non
     assert rank(it, 0.0, 100.0, **probe) == 400.0
 
 
-@pytest.mark.parametrize(
-    ("others_s", "turns"),
-    [
-        pytest.param([10.0] * 3, 4, id="among four its share is a quarter, however little the others have"),
-        pytest.param([10.0] * 9, 4, id="among ten too, as the others do not use theirs"),
-        pytest.param([80.0] * 9, 7, id="or it is what its work is of all"),
-        pytest.param([200.0] * 9, 10, id="a tenth at the least"),
-    ],
-)
-def test_a_tenant_s_share_is_what_its_work_is_of_all_up_to_a_quarter(others_s: list[float], turns: float) -> None:
-    it = scheduler(denoisers=2)
-    for index in range(12):
-        it.handle(JobSubmitted(request(f"a{index:02}", 10.0, tenant="a")), 0.0)
-    for index, seconds in enumerate(others_s):
-        it.handle(JobSubmitted(request(f"{index}", seconds, tenant=f"{index}")), 0.0)
-    assert rank(it, 0.0, 14.0, tenant="a") == 12 * 10.0 * turns / 2 + 7.0
-    assert rank(it, 0.0, 14.0, tenant="new") == 56.0
-
-
 def test_a_thousand_jobs_of_one_user_do_not_push_back_anothers_first() -> None:
     clock = clock_with_one_denoiser()
     for index in range(1000):

@@ -71,10 +71,10 @@ def test_a_deadline_that_cannot_be_met_is_refused() -> None:
     assert [outcome.refusal for outcome in found] == ["", "DEADLINE_UNREACHABLE", ""]
 
 
-def test_the_longest_are_refused_under_overload_if_admission_is_on() -> None:
+def test_the_longest_are_refused_under_overload_unless_admission_is_off() -> None:
     jobs = [job(n, 0.1 * n, 5.0 if n % 2 else 50.0) for n in range(40)]
-    assert not report(simulate(jobs, PolicySettings(), ONE))["rejected"]
-    lengths = report(simulate(jobs, PolicySettings(admission=True), ONE))["lengths"]
+    assert not report(simulate(jobs, PolicySettings(no_admission=True), ONE))["rejected"]
+    lengths = report(simulate(jobs, PolicySettings(), ONE))["lengths"]
     assert lengths["1-10 s"]["rejected"] < lengths["30-60 s"]["rejected"]
     capped = report(simulate(jobs, PolicySettings("fcfs", max_queued=3), ONE))
     assert capped["rejected"] == {"QUEUE_FULL": 37}
@@ -122,11 +122,11 @@ def test_every_job_ends_and_the_busy_time_is_their_own(policy: str) -> None:
 
 
 def test_policies_and_pools_by_name() -> None:
-    parsed = parse_policy("fcfs:max-queued=20,level=30", PolicySettings(admission=True))
-    assert parsed == PolicySettings("fcfs", max_queued=20, admission=True, level_s=30.0)
+    parsed = parse_policy("fcfs:max-queued=20,slack=0.7", PolicySettings(no_tenants=True))
+    assert parsed == PolicySettings("fcfs", max_queued=20, no_tenants=True, slack=0.7)
     assert parse_policy(parsed.name, PolicySettings()) == parsed
     assert (PolicySettings().name, parse_pool("video=2x4")) == ("stretch", Pool("video", 2, 4))
-    for text in ("lifo", "fcfs:queue=2", "fcfs:max-queued=many", "stretch:admission=on"):
+    for text in ("lifo", "fcfs:queue=2", "fcfs:max-queued=many", "stretch:no-tenants=on"):
         with pytest.raises(ValueError, match=r"polic"):
             parse_policy(text, PolicySettings())
     for text in ("video", "video=", "video=2y", "=3", "video=0"):
