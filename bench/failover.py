@@ -20,6 +20,7 @@ import grpc
 
 from bench.program import bench_folder, options_of, tell
 from bench.trial.leader import find_leader
+from bench.trial.models import write_router_config
 from triptych.exchange import Exchange
 from triptych.rpc import open_channel
 from triptych.supervisor import RestartPolicy, Suite, SuiteConfig, default_catalog
@@ -134,6 +135,7 @@ async def run(rounds: int, away_s: float) -> dict[str, object]:
         config = SuiteConfig(
             state_dir=folder,
             catalog=catalog,
+            router_config=write_router_config(folder),
             routers=2,
             device="cpu",
             threads=1,

@@ -22,6 +22,7 @@ from PIL import Image, ImageChops
 
 from bench.program import bench_folder, options_of, tell
 from bench.stock import GUIDANCE, SIDE, STEPS, StockPipeline, prompt_of
+from bench.trial.models import write_router_config
 from triptych.client import Client
 from triptych.durations import seconds_of
 from triptych.supervisor import Suite, SuiteConfig, default_catalog
@@ -136,6 +137,7 @@ def _suite(folder: Path, threads: int, denoisers: int) -> Suite:
         SuiteConfig(
             state_dir=folder / f"suite-{denoisers}",
             catalog=catalog,
+            router_config=write_router_config(folder),
             denoisers=denoisers,
             threads=threads,
             stage_threads=threads,

@@ -1,6 +1,6 @@
 """The scheduler alone: how long an event takes with a deep queue and a large fleet, and how fast it simulates.
 
-Depth: jobs of many tenants, models and lengths are handed in until 100,000 wait for 1,000 workers; then the fleet works
+Depth: jobs of many tenants, models and lengths are handed in until 20,000 wait for 256 workers; then the fleet works
 on them, and every job that ends is followed by a new one. Workers report progress; some jobs are cancelled; workers
 leave and come back. Each call of `handle` is timed. Bytes a job are the scheduler's and those of the request itself, by
 tracemalloc, in a run of its own with a fifth of the jobs.
@@ -109,8 +109,8 @@ def run(options: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     parser = options_of(__doc__)
-    parser.add_argument("--jobs", type=int, default=100_000, help="jobs in the queue")
-    parser.add_argument("--workers", type=int, default=1_000, help="workers of the deep queue")
+    parser.add_argument("--jobs", type=int, default=20_000, help="jobs in the queue")
+    parser.add_argument("--workers", type=int, default=256, help="workers of the deep queue")
     parser.add_argument("--events", type=int, default=50_000, help="events that are timed in the deep queue")
     parser.add_argument("--simulated", type=int, default=50_000, help="jobs of the simulation")
     options = parser.parse_args()

@@ -15,6 +15,7 @@ from triptych.supervisor import RestartPolicy, Suite, SuiteConfig, default_catal
 
 CATALOG = default_catalog() or Path("models/models.toml")
 WAIT_S = 90.0
+ROOMY = Path(__file__).with_name("roomy_router.toml")
 
 _Result = TypeVar("_Result")
 
@@ -118,7 +119,7 @@ def running_suite(
     denoisers: int = 1,
     decoders: int = 1,
     catalog: Path = CATALOG,
-    router_config: Path | None = None,
+    router_config: Path = ROOMY,
     flags: Mapping[str, Sequence[str]] | None = None,
     auth: bool | None = None,
     tls: Path | None = None,

@@ -134,7 +134,7 @@ class Admission:
             key = (self._ranking.rank(request, now, self._workers.live), "", 0)
             return _Room(key, backlog.worst_s(key), inf)
         shortest_s = self._shortest_s()
-        lengths = _steps(shortest_s, own_s)
+        lengths = _steps(shortest_s, own_s) if pool.max_backlog_s is None else [own_s]
         cutoff_s = self._arrivals.cutoff_s(now, own_s, max(1, self._workers.live))
         turns = self._ranking.turns(request, lengths, now, self._workers.live)
         for length_s, turn in zip(lengths, turns, strict=True):
