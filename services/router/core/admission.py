@@ -90,10 +90,14 @@ class Admission:
         """
         pool = pool or self._config.pool_of(request)
         model, denoisers = request.model, self._workers.live
-        rank = self._ranking.rank(request, now, denoisers)
+        lengths = self._lengths(request, pool)
+        turns = self._ranking.turns(request, [*lengths, request.seconds.total_s], now, denoisers)
+        rank = self._ranking.rank_at(request, turns[-1], now)
         key = (rank, request.job_id, 0)
         backlog = Backlog(self._table, self._workers, pool.name, model)
-        room = self._room(request, pool, backlog, now)
+        room = self._room(request, pool, backlog, list(zip(lengths, turns, strict=False)), now)
+        if not self._config.rules.sheds:
+            room = _Room(key, backlog.worst_s(key), inf)
         wait_s = None
         if predict or request.deadline_s is not None:
             wait_s = self._forecast.wait_s(pool.name, model, key, backlog.ahead(key), request.seconds)
@@ -127,22 +131,31 @@ class Admission:
             return replace(verdict, rank=max(job.rank, verdict.rank))
         return replace(verdict, admitted=True, reason="", retry_after_s=0.0, rank=job.rank)
 
-    def _room(self, request: JobRequest, pool: PoolConfig, backlog: Backlog, now: float) -> _Room:
-        """Return the room of the shortest length that finds too little; if none does, that of the job's own."""
-        own_s = request.seconds.total_s
-        if not self._config.rules.sheds:
-            key = (self._ranking.rank(request, now, self._workers.live), "", 0)
-            return _Room(key, backlog.worst_s(key), inf)
-        shortest_s = self._shortest_s()
-        lengths = _steps(shortest_s, own_s) if pool.max_backlog_s is None else [own_s]
-        cutoff_s = self._arrivals.cutoff_s(now, own_s, max(1, self._workers.live))
-        turns = self._ranking.turns(request, lengths, now, self._workers.live)
-        for length_s, turn in zip(lengths, turns, strict=True):
+    def _lengths(self, request: JobRequest, pool: PoolConfig) -> list[float]:
+        """Return the lengths to try for a job, ascending: from the shortest up in steps, never beyond its own."""
+        own_s, shortest_s = request.seconds.total_s, self._shortest_s()
+        if pool.max_backlog_s is not None or not 0.0 < shortest_s <= own_s:
+            return [own_s]
+        lengths = [shortest_s]
+        while lengths[-1] * _STEP <= own_s:
+            lengths.append(lengths[-1] * _STEP)
+        return lengths
+
+    def _room(
+        self, request: JobRequest, pool: PoolConfig, backlog: Backlog, tries: list[tuple[float, float]], now: float
+    ) -> _Room:
+        """Return the room of the shortest length that finds too little; if none does, that of the longest.
+
+        `tries` are lengths and their fair ranks.
+        """
+        shortest_s, denoisers = self._shortest_s(), self._workers.live
+        cutoff_s = self._arrivals.cutoff_s(now, request.seconds.total_s, max(1, denoisers))
+        for length_s, turn in tries:
             key = (turn + length_s, "", 0)
-            crowding_s = self._config.crowding * self._ranking.crowding_s(request, key, self._workers.live)
-            limit_s = (
-                self._limit_s(max(length_s, shortest_s), cutoff_s) if pool.max_backlog_s is None else pool.max_backlog_s
-            )
+            crowding_s = self._config.crowding * self._ranking.crowding_s(request, key, denoisers)
+            limit_s = pool.max_backlog_s
+            if limit_s is None:
+                limit_s = self._limit_s(max(length_s, shortest_s), cutoff_s)
             room = _Room(key, backlog.worst_s(key), max(0.0, limit_s - crowding_s))
             if room.excess_s > 0:
                 break
@@ -246,12 +259,3 @@ class Arrivals:
         for time, length_s in self._recent:
             made.add(time, length_s)
         return made
-
-
-def _steps(shortest_s: float, own_s: float) -> list[float]:
-    """Return the lengths to try for a job: from the shortest up in steps, never beyond its own."""
-    lengths = []
-    while 0.0 < shortest_s <= own_s:
-        lengths.append(shortest_s)
-        shortest_s *= _STEP
-    return lengths or [own_s]

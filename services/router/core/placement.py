@@ -182,12 +182,10 @@ class Placement:
         all of whose latents are there is about to end: it has nothing to go on with elsewhere.
         """
         for worker in self._workers.own(job.pool, job.request.model):
-            if worker in self._reserved or not worker.running:
+            others = [each for each in worker.running.values() if each.pool != job.pool]
+            theirs = sorted([each for each in others if self._workers.is_borrower(each, worker)], key=lambda j: j.key)
+            if not theirs or worker in self._reserved:
                 continue
-            theirs = sorted(
-                [each for each in worker.running.values() if self._workers.is_borrower(each, worker)],
-                key=lambda each: each.key,
-            )
             if any(each.key < job.key for each in worker.running.values() if each not in theirs):
                 continue
             evicted = [each for each in theirs if each.missing and each.key < job.key]

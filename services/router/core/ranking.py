@@ -11,7 +11,7 @@ tenant's first one 8 s from now.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from math import inf, ulp
 
 from services.router.core.config import SchedulerConfig
@@ -96,15 +96,14 @@ class RankedSums:
         """Return the sums over all keys."""
         return tuple(map(sum, self._sums))
 
-    def first_column(self, start: float) -> Iterator[tuple[float, float]]:
-        """Yield rank and seconds of each key whose rank is `start` or more, in order."""
+    def runs(self, start: float) -> Iterator[tuple[list[Key], list[float]]]:
+        """Yield the keys whose rank is `start` or more, in order, with their seconds in the first column, in runs."""
         key = (start, "", 0)
         first = bisect_left(self._lasts, key)
         for index in range(first, len(self._lasts)):
             keys, column = self._keys[index], self._columns[index][0]
             place = bisect_left(keys, key) if index == first else 0
-            for at in range(place, len(keys)):
-                yield keys[at][0], column[at]
+            yield keys[place:], column[place:]
 
     def _sum(self, index: int) -> None:
         self._lasts[index] = self._keys[index][-1]
@@ -164,7 +163,11 @@ class Ranking:
         self._tenants = tenants
 
     def rank(self, request: JobRequest, now: float, denoisers: int) -> float:
-        """Return the rank of a job that arrives now: seconds on the clock of `now`; under "sjf" its estimate.
+        """Return the rank of a job that arrives now: seconds on the clock of `now`; under "sjf" its estimate."""
+        return self.rank_at(request, self.turns(request, [request.seconds.total_s], now, denoisers)[0], now)
+
+    def rank_at(self, request: JobRequest, turn: float, now: float) -> float:
+        """Return the rank of a job that arrives now and whose fair rank is `turn`.
 
         Never ahead of an earlier job of the tenant that is alike: what is asked for twice runs in the order in which it
         was asked for, although the work ahead shrinks meanwhile.
@@ -175,37 +178,39 @@ class Ranking:
             case "estimate":
                 return request.seconds.total_s
             case "stretch":
-                [rank] = self.turns(request, [request.seconds.total_s], now, denoisers)
                 tenant = self._tenants.get(request.tenant)
-                return max(rank, tenant.last_similar(request)) if tenant else rank
+                return max(turn, tenant.last_similar(request)) if tenant else turn
 
-    def turns(self, request: JobRequest, lengths: Iterable[float], now: float, denoisers: int) -> list[float]:
+    def turns(self, request: JobRequest, lengths: Sequence[float], now: float, denoisers: int) -> list[float]:
         """Return the fair rank of the job if it had each of these lengths, which ascend.
 
         The least r ≥ now + κ · length with r ≥ now + length / denoisers + slope · (own seconds up to r), where slope
         is the seconds of the fleet in which the tenant gets one: found by one walk, since r grows with the length.
         """
         kappa, tenant = self._config.kappa, self._tenants.get(request.tenant)
+        starts = [now + kappa * length for length in lengths]
         if tenant is None:
-            return [now + kappa * length for length in lengths]
+            return starts
         slope = self._weights() / self._weight(request) / max(1, denoisers)
+        bases = [now + length / max(1, denoisers) for length in lengths]
+        rounding = _ROUNDING_ULPS * ulp(starts[0])
         found: list[float] = []
-        steps: Iterator[tuple[float, float]] | None = None
-        rank, seconds, ahead = inf, 0.0, 0.0
-        for length in lengths:
-            start = now + kappa * length
-            if steps is None:
-                ahead = tenant.backlog.ahead((start, "", 0))[0]
-                steps = tenant.backlog.first_column(start)
-                rank, seconds = next(steps, (inf, 0.0))
-            base = now + length / max(1, denoisers)
-            turn = max(start, base + slope * ahead)
-            while rank <= turn + _ROUNDING_ULPS * ulp(turn):
+        start, base = starts[0], bases[0]
+        ahead = tenant.backlog.ahead((start, "", 0))[0]
+        turn = max(start, base + slope * ahead)
+        for keys, column in tenant.backlog.runs(start):
+            for key, seconds in zip(keys, column, strict=True):
+                while key[0] > turn + rounding:  # nothing of the tenant's is due from here to there
+                    found.append(turn)
+                    if len(found) == len(lengths):
+                        return found
+                    start, base = starts[len(found)], bases[len(found)]
+                    turn = max(start, base + slope * ahead)
                 ahead += seconds
-                turn = max(start, base + slope * ahead)
-                rank, seconds = next(steps, (inf, 0.0))
-            found.append(turn)
-        return found
+                due = base + slope * ahead
+                turn = due if due > start else start
+        rest = zip(starts[len(found) :], bases[len(found) :], strict=True)
+        return found + [max(start, base + slope * ahead) for start, base in rest]
 
     def crowding_s(self, request: JobRequest, key: Key, denoisers: int) -> float:
         """Return the seconds of the fleet that the shares of the other tenants come to while this one's jobs ahead run.

@@ -23,9 +23,9 @@ _MAX_LEFT = 1_000
 class Worker:
     """A worker and the tasks that it runs. `pool` is the pool that it is reserved for, "" for encoders and decoders.
 
-    `slowdown` is the seconds that its tasks take per second estimated, a moving average, 1 until there are enough
-    measurements. `open`: it takes work and has a slot left; `front`: the best rank of what it runs. Both follow from
-    the rest and are kept by `settle`.
+    `slowdown` is the seconds that its tasks take per second estimated: a moving average as it was when it last changed
+    by a step, 1 until there are enough measurements. `open`: it takes work and has a slot left; `front`: the best rank
+    of what it runs. Both follow from the rest and are kept by `settle`.
     """
 
     info: WorkerInfo
@@ -53,7 +53,7 @@ class Worker:
     @property
     def slowdown_step(self) -> int:
         """The slowdown in steps of half as much again: smaller differences are no reason to prefer a worker."""
-        return round(log(self.slowdown) / log(1.5))
+        return _step(self.slowdown)
 
     def settle(self) -> None:
         """Derive `open` and `front`. A suspect has its worker to itself."""
@@ -73,10 +73,14 @@ class Worker:
         ratio = min(max(seconds / estimate_s, self._measured / 2, 1 / _SLOWDOWN_MOST), self._measured * 2)
         self._measured += _SLOWDOWN_WEIGHT * (min(ratio, _SLOWDOWN_MOST) - self._measured)
         self._samples += 1
-        before = self.slowdown_step
-        if self._samples >= _SLOWDOWN_SAMPLES:
+        changes = self._samples >= _SLOWDOWN_SAMPLES and _step(self._measured) != self.slowdown_step
+        if changes:
             self.slowdown = self._measured
-        return self.slowdown_step != before
+        return changes
+
+
+def _step(slowdown: float) -> int:
+    return round(log(slowdown) / log(1.5))
 
 
 class Workers:
