@@ -76,9 +76,6 @@ from services.router.core.store_deadlock import StoreDeadlock
 from services.router.core.views import JobView, PoolView, Views, WorkerView
 from services.router.core.workers import LAST, Workers
 
-# A task that a free worker would be given, now or in a moment.
-_WAITING = frozenset({TaskState.READY, TaskState.HELD})
-
 
 class Scheduler:
     """Admits, orders and places jobs. `handle` is the only method that changes anything.
@@ -259,9 +256,7 @@ class Scheduler:
             if any(task.stage is event.stage for task in job.startable(inf))
         ]
         return [
-            action
-            for job in waiting
-            for action in self._lifecycle.end(job, "failed", "MODEL_UNAVAILABLE", event.blame)
+            action for job in waiting for action in self._lifecycle.end(job, "failed", "MODEL_UNAVAILABLE", event.blame)
         ]
 
     def _lose_worker(self, event: WorkerLost, now: float) -> list[Action]:
