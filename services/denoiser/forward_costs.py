@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ def _write(file: Path | None, costs: list[ForwardCost]) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name}.{os.getpid()}")
+        partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         partial.write_text(json.dumps([(cost.token_count, cost.tflop) for cost in costs]))
         partial.rename(file)
     except OSError as error:

@@ -90,14 +90,17 @@ class Book:
         self._hold_count += 1
         heappush(self._holds, (until_s, job.job_id, self._hold_count, record.task))
 
-    def release(self, now: float) -> None:
-        """Make every task whose time has come ready again."""
+    def release(self, now: float) -> list[tuple[JobRecord, TaskRecord]]:
+        """Make every task whose time has come ready again; returns these."""
+        released = []
         while self._holds and self._holds[0][0] <= now:
             _, job_id, _, task = heappop(self._holds)
             job = self.jobs.get(job_id)
             record = job.task(task) if job else None
             if job and record and record.state is TaskState.HELD:
                 self.move(job, record, TaskState.READY)
+                released.append((job, record))
+        return released
 
     @property
     def unrun_s(self) -> float:

@@ -1,13 +1,13 @@
 """The workers, and what each has been given."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from services.router.core.cohort import Cohort, Kind
 from services.router.core.config import PoolConfig
 from services.router.core.job import STAGES, Stage, Task, WorkerInfo
 from services.router.core.pools import reserve
 from services.router.core.reach import Reach
-from services.router.core.task import NOWHERE, Key, TaskRecord
+from services.router.core.task import NOWHERE, Death, Key, TaskRecord
 from services.router.core.worker import WorkerRecord
 
 
@@ -99,12 +99,12 @@ class Fleet:
         if worker.cohort is not None and worker.pace.step != before:
             self._reckon(worker.cohort)
 
-    def acquit(self, record: TaskRecord) -> None:
-        """Note that a running suspect is none any more: others may join it."""
-        record.suspect = False
+    def acquit(self, record: TaskRecord, of: Callable[[Death], bool] = lambda _: True) -> None:
+        """Hold these deaths against a task no longer. Without any it may be joined by others, and join them."""
+        record.deaths = tuple(death for death in record.deaths if not of(death))
+        self._due.add(record.task.stage)
         worker = self.workers.get(record.worker_id)
         if worker is not None:
-            self._due.add(record.task.stage)
             self._moved(worker)
 
     def progressed(self, record: TaskRecord) -> None:

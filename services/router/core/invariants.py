@@ -34,7 +34,8 @@ def _check_job(config: SchedulerConfig, job: JobRecord) -> None:
     states = {record.task: record.state for record in job.tasks}
     assert not job.complete, job.job_id
     assert job.reruns <= config.max_reruns, job.job_id
-    assert all(record.failures < config.max_attempts for record in job.tasks), job.job_id
+    # Who has lost its last attempt by a death waits whether that was one.
+    assert all(record.failures < config.max_attempts or record.suspect for record in job.tasks), job.job_id
     assert all(record.setbacks <= config.max_setbacks for record in job.tasks), job.job_id
     assert all(0.0 <= record.fraction <= 1.0 and 0.0 <= record.share <= 1.0 for record in job.tasks), job.job_id
     # A task has its input or waits for it.

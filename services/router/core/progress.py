@@ -1,5 +1,7 @@
 """What becomes of a job when something becomes of one of its tasks."""
 
+from collections.abc import Set
+
 from services.router.core.actions import Action, FinishJob, GiveBack, RequeueJob, StopTask
 from services.router.core.book import Book
 from services.router.core.config import SchedulerConfig
@@ -8,7 +10,7 @@ from services.router.core.fleet import Fleet
 from services.router.core.gridlock import Gridlock
 from services.router.core.job import Stage, Task
 from services.router.core.record import JobRecord
-from services.router.core.task import TaskRecord, TaskState
+from services.router.core.task import Death, TaskRecord, TaskState
 
 # What the loss of a stage's result is called.
 _GONE = {Stage.ENCODE: "CONDITIONING_GONE", Stage.DENOISE: "LATENTS_GONE"}
@@ -101,21 +103,49 @@ class Progress:
         delay_s = self._config.backoff(record.failures if event.counts else record.setbacks - 1)
         return self._again(job, record, event.reason, now, delay_s)
 
-    def lose_worker(
-        self, job: JobRecord, record: TaskRecord, worker_id: str, now: float, *, at_fault: bool
-    ) -> list[Action]:
+    def lose_worker(self, job: JobRecord, record: TaskRecord, death: Death, now: float) -> list[Action]:
         """The task's worker died under it. From now on the task runs alone, until a checkpoint of it is kept.
 
-        `at_fault`: it had the device, and the death is held against it.
+        One that has used up its attempts waits a while before the job ends: the worker may come back.
         """
-        record.suspect = True
-        record.failures += at_fault
+        record.deaths += (death,)
+        record.failures += death.failures
         if record.task.stage is Stage.DENOISE and job.all_covered:
             return self._leave_denoise(job, "WORKER_LOST")
-        if record.failures >= self._config.max_attempts:
-            why = f"{record.task.stage.value} failed {record.failures} times; the last time worker {worker_id} was lost"
-            return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
-        return self._again(job, record, "WORKER_LOST", now, 0.0)
+        grace_s = self._config.return_grace_s if self._is_worn_out(record) else 0.0
+        if self._is_worn_out(record) and not (death.number and grace_s):
+            return self._end_worn_out(job, record)
+        return self._again(job, record, "WORKER_LOST", now, grace_s)
+
+    def release(self, now: float) -> list[Action]:
+        """Have every task go on whose pause is over, and end the jobs whose attempts are used up by then."""
+        actions: list[Action] = []
+        for job, record in self._book.release(now):
+            if self._is_worn_out(record) and job.job_id in self._book.jobs:
+                actions += self._end_worn_out(job, record)
+        return actions
+
+    def refute(self, numbers: Set[int]) -> None:
+        """What was taken for these deaths was none."""
+        for job in self._book.jobs.values():
+            for record in job.tasks:
+                if any(death.number in numbers for death in record.deaths):
+                    self._clear(job, record, numbers)
+
+    def _clear(self, job: JobRecord, record: TaskRecord, numbers: Set[int]) -> None:
+        worn_out = self._is_worn_out(record)
+        record.failures -= sum(death.failures for death in record.deaths if death.number in numbers)
+        self._fleet.acquit(record, lambda death: death.number in numbers)
+        if record.state is TaskState.HELD and worn_out:
+            self._book.move(job, record, TaskState.READY)
+
+    def _is_worn_out(self, record: TaskRecord) -> bool:
+        return record.failures >= self._config.max_attempts
+
+    def _end_worn_out(self, job: JobRecord, record: TaskRecord) -> list[Action]:
+        worker_id = record.deaths[-1].worker_id
+        why = f"{record.task.stage.value} failed {record.failures} times; the last time worker {worker_id} was lost"
+        return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
 
     def lose_input(self, job: JobRecord, record: TaskRecord, made_by: Stage) -> list[Action]:
         """What a stage had made for the task is gone: that stage makes it again."""

@@ -21,6 +21,7 @@ from services.router.core.events import (
     TaskSaved,
     Ticked,
     WorkerLost,
+    WorkerReturned,
     WorkerSeen,
 )
 from services.router.core.fleet import Fleet
@@ -32,7 +33,7 @@ from services.router.core.policy import POLICIES, pools_in_force
 from services.router.core.progress import Progress
 from services.router.core.rebalance import Rebalance
 from services.router.core.record import JobRecord, is_long, new_record
-from services.router.core.task import TaskRecord, TaskState
+from services.router.core.task import Death, TaskRecord, TaskState
 from services.router.core.views import JobView, PoolView, Views, WorkerView
 
 
@@ -69,9 +70,9 @@ class Scheduler:
         Raises `ValueError` if a job is submitted whose id is that of a job not yet over.
         """
         self._now = self._fleet.now = max(self._now, now)
-        self._book.release(self._now)
+        actions = self._progress.release(self._now)
         self._gridlock.expire(self._now)
-        actions = self._apply(event)
+        actions += self._apply(event)
         if not isinstance(event, TaskProgressed):
             actions += self._rebalance.run()
             actions += self._dispatch.run()
@@ -135,6 +136,9 @@ class Scheduler:
                 return []
             case WorkerLost():
                 return self._lose_worker(event)
+            case WorkerReturned(deaths):
+                self._progress.refute(deaths)
+                return []
             case EncodesBounded(ahead_jobs):
                 self._ahead_jobs = ahead_jobs
                 self._dispatch.bound_encodes(ahead_jobs)
@@ -244,7 +248,8 @@ class Scheduler:
         for tries in event.tries:
             record = job.task(tries.task)
             if record is not None:
-                record.failures, record.setbacks, record.suspect = tries.failures, tries.setbacks, tries.suspect
+                record.failures, record.setbacks = tries.failures, tries.setbacks
+                record.deaths = (Death(),) if tries.suspect else ()
                 self._bound(record)
         job.denoise.saved, job.refines = event.saved, event.refines
         self._progress.restore(job, finished, event.decoded)
@@ -261,7 +266,8 @@ class Scheduler:
                 unreached = TaskFailed(record.task, "WORKER_LOST", event.worker_id, retryable=True, counts=False)
                 actions += self._progress.fail(job, record, unreached, self._now)
             else:
-                actions += self._progress.lose_worker(job, record, event.worker_id, self._now, at_fault=at_fault)
+                death = Death(event.death, event.worker_id, int(at_fault))
+                actions += self._progress.lose_worker(job, record, death, self._now)
         return actions
 
 

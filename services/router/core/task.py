@@ -41,15 +41,24 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Of a worker that ran a task: its number, as events have it, and the failures that the task was charged with."""
+
+    number: int = 0
+    worker_id: str = ""
+    failures: int = 0
+
+
 @dataclass(slots=True)
 class TaskRecord:
     """A task of an accepted job.
 
     `seconds` is the estimate of all of it, `share` the part (0 to 1) that is to be run still or again, `fraction` how
-    much of that is done. `failures` are tries held against the job, `setbacks` tries that are not. A suspect was
-    running when a worker died: it runs alone from then on, so that it takes no other job down with it. `saved` is the
-    furthest point (output, step) that a try could go on from: what gets further has not failed in vain, and is no
-    suspect any more.
+    much of that is done. `failures` are tries held against the job, `setbacks` tries that are not. `deaths`, of workers
+    that died under it, make it a suspect: it runs alone from then on, so that it takes no other job down with it.
+    `saved` is the furthest point (output, step) that a try could go on from: what gets further has not failed in vain,
+    and is no suspect any more.
 
     `order` is the place of a running denoise among those of its worker, the first of which has the device; `lent`: the
     worker is another pool's; `held_up_s`: seconds for which such guests were let ahead of it on its own pool's worker.
@@ -64,12 +73,17 @@ class TaskRecord:
     fraction: float = 0.0
     failures: int = 0
     setbacks: int = 0
-    suspect: bool = False
+    deaths: tuple[Death, ...] = ()
     saved: tuple[int, int] = (0, 0)
     order: Key = NOWHERE
     lent: bool = False
     held_up_s: float = 0.0
     merge_key: str = ""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a worker died under it."""
+        return bool(self.deaths)
 
     @property
     def unrun_s(self) -> float:

@@ -98,6 +98,16 @@ async def test_a_preview_is_answered_across_roles(guarded: Guarded, router: Exch
         assert (await made.next_msg(timeout=5)).data == b"picture"
 
 
+@pytest.mark.parametrize(("role", "stage"), [("encoder", "encode"), ("denoiser", "denoise"), ("decoder", "decode")])
+async def test_a_worker_hears_what_others_of_its_stage_say_in_its_name(guarded: Guarded, role: str, stage: str) -> None:
+    subject = f"triptych.v1.heartbeat.{stage}.x"
+    async with Exchange(guarded.config(role)) as one, Exchange(guarded.config(role)) as other:
+        heard = await one.control.subscribe(subject)
+        await one.control.flush()
+        await other.control.publish(subject, b"beat")
+        assert (await heard.next_msg(timeout=5)).data == b"beat"
+
+
 async def answered(exchange: Exchange, subject: str) -> bytes:
     """The answer. The server may think for a moment of a decoder that has just gone."""
     async with asyncio.timeout(5):
@@ -149,6 +159,9 @@ SUBSCRIBES = {
     "_INBOX.>": set(),
     "_INBOX.router.>": {"router"},
     "triptych.v1.heartbeat.*.*": {"router"},
+    "triptych.v1.heartbeat.encode.x": {"router", "encoder"},
+    "triptych.v1.heartbeat.denoise.x": {"router", "denoiser"},
+    "triptych.v1.heartbeat.decode.x": {"router", "decoder"},
     "triptych.v1.preview.made.*": {"router"},
     "triptych.v1.preview.latents.*": {"decoder"},
     "triptych.events.*": {"router"},

@@ -1,0 +1,18 @@
+"""What a worker is called that nobody has named."""
+
+import socket
+
+import pytest
+
+from services.stage.worker import default_worker_id
+from triptych.heartbeats import is_worker_id
+from triptych.v1.job_pb2 import STAGE_DENOISE
+
+
+@pytest.mark.parametrize("host", ["gpu-1", "a.long.name.of.a.host.in.some.domain.of.example.org", "größer", ""])
+def test_an_id_is_unique_readable_and_fit_for_a_subject(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    ids = {default_worker_id(STAGE_DENOISE) for _ in range(100)}
+    assert len(ids) == 100
+    assert all(is_worker_id(each) for each in ids)
+    assert all(each.startswith(f"denoise-{host[:3].replace('ö', '-')}") for each in ids)
