@@ -18,9 +18,7 @@ from triptych.v1.job_pb2 import STAGE_DENOISE
         ("", "denoise--"),
     ],
 )
-def test_an_id_is_unique_readable_and_fit_for_a_subject(
-    monkeypatch: pytest.MonkeyPatch, host: str, start: str
-) -> None:
+def test_an_id_is_unique_readable_and_fit_for_a_subject(monkeypatch: pytest.MonkeyPatch, host: str, start: str) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     ids = {default_worker_id(STAGE_DENOISE) for _ in range(100)}
     assert len(ids) == 100
