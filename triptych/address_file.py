@@ -13,7 +13,7 @@ def address_file(path: Path | None, address: str) -> Iterator[None]:
         yield
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    draft.write_text(address)
+    draft.write_text(address, encoding="utf-8")
     draft.replace(path)
     try:
         yield
