@@ -49,7 +49,7 @@ class Heartbeat:
         server: RpcServer,
         address: str,
         cache_stats: Callable[[], CacheStats],
-        on_refused: Callable[[], None],
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._server = server
