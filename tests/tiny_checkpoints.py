@@ -141,17 +141,24 @@ def _sdxl(clip: CLIPTokenizer) -> StableDiffusionXLPipeline:
 
 
 def _save_sdxl_control(clip: CLIPTokenizer, folder: Path) -> None:
-    """Two networks in each step. The ControlNet's last layers are not zero, as they are before any training."""
+    """Two networks in each step."""
     parts = _sdxl(clip).components
     controlnet = ControlNetModel.from_unet(parts["unet"])
-    embedding = controlnet.controlnet_cond_embedding.conv_out
-    for layer in (*controlnet.controlnet_down_blocks, controlnet.controlnet_mid_block, embedding):
-        torch.nn.init.normal_(layer.weight, std=0.3)
+    _wake(controlnet)
+    with torch.no_grad():
+        controlnet.controlnet_cond_embedding.conv_out.weight.mul_(30.0)
     del parts["image_encoder"], parts["feature_extractor"]
     StableDiffusionXLControlNetPipeline(**parts, controlnet=controlnet).save_pretrained(folder)
     # The modular blocks of SDXL know of ControlNets, and are found by the plain pipeline's name.
     index = folder / "model_index.json"
     index.write_text(index.read_text().replace("StableDiffusionXLControlNetPipeline", "StableDiffusionXLPipeline"))
+
+
+def _wake(network: torch.nn.Module) -> None:
+    """Give weights to the layers that are zero before any training: what goes through them would not matter."""
+    for weight in network.parameters():
+        if weight.ndim > 1 and not weight.any():
+            torch.nn.init.normal_(weight, std=0.3)
 
 
 def _flux(clip: CLIPTokenizer, t5: PreTrainedTokenizerFast) -> FluxPipeline:
@@ -216,7 +223,7 @@ def _wan(t5: PreTrainedTokenizerFast, in_channels: int, **more: int) -> dict[str
 
 
 def _wan_transformer(in_channels: int, **more: int) -> WanTransformer3DModel:
-    return WanTransformer3DModel(
+    network = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=2,
         attention_head_dim=24,
@@ -231,6 +238,13 @@ def _wan_transformer(in_channels: int, **more: int) -> WanTransformer3DModel:
         rope_max_seq_len=64,
         **more,
     )
+    # At random, what the prompt and the first frame say would hardly be seen in a byte of a pixel.
+    with torch.no_grad():
+        for block in network.blocks:
+            block.attn2.to_out[0].weight.mul_(8.0)
+        network.patch_embedding.weight[:, 16:].mul_(4.0)
+        network.proj_out.weight.mul_(4.0)
+    return network
 
 
 def _wan22(t5: PreTrainedTokenizerFast) -> WanPipeline:

@@ -60,6 +60,11 @@ class WorkerProcess:
         self._process.terminate()
         return self._process.wait(timeout=60)
 
+    def wait(self) -> int:
+        """Wait until it ends by itself; the exit status."""
+        assert self._process is not None
+        return self._process.wait(timeout=60)
+
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
         assert self._process is not None

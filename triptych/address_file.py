@@ -1,7 +1,7 @@
 """A file that tells whoever started a service where it listens."""
 
 import contextlib
-import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +12,8 @@ def address_file(path: Path | None, address: str) -> Iterator[None]:
     if path is None:
         yield
         return
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(address)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.write_text(address, encoding="utf-8")
     draft.replace(path)
     try:
         yield

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser
 
+from triptych.streams import fit_streams
+
 _Config = TypeVar("_Config")
 
 
@@ -20,6 +22,7 @@ def load_config(kind: type[_Config], program: str) -> _Config:
     A field `listen` is `--listen`, the variable `TRIPTYCH_LISTEN` and the TOML key `listen`; a nested field is
     `--exchange.url`, `TRIPTYCH_EXCHANGE__URL` and `url` under `[exchange]`. The file is named by `--config`.
     """
+    fit_streams()
     parser = ArgumentParser(prog=program, env_prefix="TRIPTYCH", default_env=True, parser_mode="toml")
     try:
         return _parse(parser, kind, sys.argv[1:])

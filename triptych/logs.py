@@ -3,10 +3,11 @@
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
+from triptych.streams import Lenient, fit_streams
 from triptych.visible_text import visible
 
 # Longer text in a line is cut: an error may quote what a client sent, and a client may send megabytes.
@@ -32,7 +33,11 @@ def show_controls(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
 
 
 def configure_logs(level: str = "info") -> None:
-    """Set up structlog for this process. Lines go to standard error; `level` is a name that `logging` knows."""
+    """Set up structlog for this process. Lines go to standard error; `level` is a name that `logging` knows.
+
+    No line fails: what the stream's encoding lacks is written as an escape, and if nobody reads it, it is lost.
+    """
+    fit_streams()
     pretty = sys.stderr.isatty()
     # The prettier tracebacks show local variables: prompts, and tokens of clients.
     console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -49,6 +54,6 @@ def configure_logs(level: str = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lenient(sys.stderr))),
         cache_logger_on_first_use=True,
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,7 +87,7 @@ def _side(usual: int, scale: float) -> int:
 
 def _read(file: Path | None) -> list[ForwardCost] | None:
     try:
-        pairs = json.loads(file.read_text()) if file is not None else None
+        pairs = json.loads(file.read_text(encoding="utf-8")) if file is not None else None
         return None if pairs is None else [ForwardCost(token_count=tokens, tflop=tflop) for tokens, tflop in pairs]
     except (OSError, ValueError, TypeError):
         return None
@@ -97,8 +98,8 @@ def _write(file: Path | None, costs: list[ForwardCost]) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name}.{os.getpid()}")
-        partial.write_text(json.dumps([(cost.token_count, cost.tflop) for cost in costs]))
+        partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        partial.write_text(json.dumps([(cost.token_count, cost.tflop) for cost in costs]), encoding="utf-8")
         partial.rename(file)
     except OSError as error:
         log.info("forward_cost_not_remembered", why=str(error))

@@ -22,7 +22,7 @@ from services.router.core.actions import (
     StopTask,
 )
 from services.router.core.config import SchedulerConfig
-from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, TaskSaved, Ticked
+from services.router.core.events import ConfigReloaded, Event, JobCancelRequested, TaskSaved, Ticked, WorkerReturned
 from services.router.core.job import Stage
 from services.router.core.scheduler import Scheduler
 from services.router.jobs import JobTable, LiveJob
@@ -96,6 +96,9 @@ class Driver:
                     self._perform(action)
                 if isinstance(next_event, TaskSaved):
                     self._acquit(next_event.task.job_id)
+                elif isinstance(next_event, WorkerReturned):
+                    for job in self._jobs:
+                        self._acquit(job.job_id)
         finally:
             self._handling = False
         self._set_timer()
@@ -185,11 +188,11 @@ class Driver:
         self.surrender.remove(job)
 
     def _acquit(self, job_id: str) -> None:
-        """The job got further: what was tried in vain before may count no more."""
+        """What was tried in vain before may count no longer: the job got further, or a worker had not died."""
         job = self._jobs.get(job_id)
-        if job is not None and job.record.tries:
+        if job is not None and list(job.record.tries) != (tries := self._tries(job_id)):
             del job.record.tries[:]
-            job.record.tries.extend(self._tries(job_id))
+            job.record.tries.extend(tries)
             self._recorders.of(job).save()
 
     def _tries(self, job_id: str) -> list[job_pb2.Tries]:

@@ -26,7 +26,8 @@ class WorkerConfig:
     token_file: Path | None = None
     # Listen beyond this machine although everyone may call.
     insecure: bool = False
-    # Name of this worker, unique in the suite; by default made from stage, host and process id.
+    # Name of this worker, unique in the suite: of two with one name the later is refused. By default it is made of
+    # stage, host and chance, anew at each start.
     worker_id: str | None = None
     catalog: Path = Path("models/models.toml")
     # Names of the catalog's models to serve, separated by commas; empty: all.

@@ -1,8 +1,9 @@
 """How a worker makes itself known: a message on NATS every second, and what its health check answers."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats.errors
 import structlog
@@ -10,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.stage.numerics import device_label, numerics_id
 from services.stage.stage_name import stage_name
+from services.stage.twins import Twins, WorkerIdTaken
 from triptych import __version__
 from triptych.durations import duration_of
 from triptych.exchange import ExchangeUnavailable
@@ -38,10 +40,18 @@ class DeviceHangs(Exception):
 
 
 class Heartbeat:
-    """Announces one worker. `run` beats until cancelled; `serve` and `drain` change what it says, at once."""
+    """Announces one worker. `run` beats until cancelled; `serve` and `drain` change what it says, at once.
+
+    `on_refused` is called if another worker was there before under the same id; `refused` says so.
+    """
 
     def __init__(
-        self, host: "WorkerHost", server: RpcServer, address: str, cache_stats: Callable[[], CacheStats]
+        self,
+        host: "WorkerHost",
+        server: RpcServer,
+        address: str,
+        cache_stats: Callable[[], CacheStats],
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._server = server
@@ -53,18 +63,36 @@ class Heartbeat:
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
         self._subject = heartbeat_subject(stage_name(host.stage), host.worker_id)
+        self._twins = Twins()
+        self._on_refused = on_refused
+        self._pending = asyncio.Event()
+
+    @property
+    def refused(self) -> WorkerIdTaken | None:
+        """Why this worker has to end, if another has its id."""
+        return self._twins.refused
 
     async def run(self) -> None:
         """Beat for ever, the first time at once.
 
         Raises `ExchangeUnavailable` when NATS has turned us away for good, and `DeviceHangs`.
         """
+        self._check_connection()
+        await self._host.exchange.control.subscribe(self._subject, cb=self._hear)
         while True:
-            if self._host.exchange.control.is_closed:
-                raise ExchangeUnavailable("NATS has closed the connection for good; its log says why")
+            self._check_connection()
             self._check_device()
+            self._pending.clear()
             await self._beat()
-            await asyncio.sleep(self._host.config.heartbeat_seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._pending.wait(), self._host.config.heartbeat_seconds)
+
+    async def _hear(self, message: Any) -> None:
+        """Take in what is said in this worker's name: by itself, as a rule."""
+        if self._twins.hear(self._message(), message.data):
+            self._pending.set()
+        if self._twins.refused is not None:
+            self._on_refused()
 
     async def serve(self) -> None:
         """Say which models are served and which are refused: READY, or UNABLE if none is served."""
@@ -86,6 +114,10 @@ class Heartbeat:
             model.load_time.CopyFrom(duration_of(host.load_s[name]))
         return model
 
+    def _check_connection(self) -> None:
+        if self._host.exchange.control.is_closed:
+            raise ExchangeUnavailable("NATS has closed the connection for good; its log says why")
+
     def _check_device(self) -> None:
         """Loading has no such bound: it reads from who knows what disk."""
         silent_s = self._host.thread.silent_s
@@ -99,6 +131,7 @@ class Heartbeat:
         await self._server.set_serving(serving)
         if not self._host.exchange.connected:
             return
+        self._sequence += 1
         try:
             # Not flushed: if a flush of nats-py's takes too long, the PONG that comes later ends the client's reading.
             await self._host.exchange.control.publish(self._subject, self._message().SerializeToString())
@@ -107,7 +140,6 @@ class Heartbeat:
 
     def _message(self) -> WorkerHeartbeat:
         host = self._host
-        self._sequence += 1
         return WorkerHeartbeat(
             worker_id=host.worker_id,
             stage=host.stage,
@@ -127,4 +159,5 @@ class Heartbeat:
             interval=duration_of(host.config.heartbeat_seconds),
             device_tflops=host.device_tflops,
             merge_keys=host.merge_keys(),
+            twin_start_time=self._twins.newest,
         )

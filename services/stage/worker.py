@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -29,6 +30,7 @@ from services.stage.pause_bounds import PauseBounds
 from services.stage.run_ahead import run_ahead_on
 from services.stage.stage_name import stage_name
 from services.stage.term import keep_term
+from services.stage.twins import WorkerIdTaken
 from services.stage.yield_points import YieldPoint
 from triptych.address_file import address_file
 from triptych.catalog import Catalog, CatalogModel
@@ -60,7 +62,7 @@ class WorkerHost:
         self.thread = DeviceThread("device", pause_bounds=bounds)
         self.yield_point = YieldPoint(self.thread, run_ahead_on(self.device, config.run_ahead_blocks))
         self.calls = Calls(config.max_active_jobs)
-        self.worker_id = config.worker_id or _default_worker_id(stage)
+        self.worker_id = config.worker_id or default_worker_id(stage)
         self.models: dict[str, CatalogModel] = {}
         # The models that are served, and why the others are not that were tried: in words for a person.
         self.checkpoints: dict[str, Checkpoint] = {}
@@ -156,7 +158,7 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
     server = RpcServer(host.config.listen, [service.service_name], guard=guard, tls=tls)
     await server.start(service.register)
     address = host.config.advertise or reachable_address(server.address, host.config.exchange.servers[0])
-    heartbeat = Heartbeat(host, server, address, service.cache_stats)
+    heartbeat = Heartbeat(host, server, address, service.cache_stats, ending.set)
     beating = asyncio.create_task(heartbeat.run())
     term = asyncio.create_task(keep_term(host))
     host.thread.start()
@@ -172,6 +174,8 @@ async def _serve(host: WorkerHost, service: StageService, ending: asyncio.Event)
             await heartbeat.drain()
             service.hand_back(_FINISH_PART * host.config.drain_seconds)
             await host.calls.drain(host.config.drain_seconds)
+            if heartbeat.refused is not None:
+                raise heartbeat.refused
     finally:
         host.thread.close()
         await end(beating, term)
@@ -209,9 +213,10 @@ async def _first(work: "asyncio.Task[None]", ending: asyncio.Event) -> None:
         work.result()
 
 
-def _default_worker_id(stage: "Stage.ValueType") -> str:
+def default_worker_id(stage: "Stage.ValueType") -> str:
+    """Return a name that is unique by itself: containers may have one host name, and the same process ids."""
     host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
-    return f"{stage_name(stage)}-{host}-{os.getpid()}"
+    return f"{stage_name(stage)}-{host}-{secrets.token_hex(4)}"
 
 
 def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHost, Config], StageService]) -> None:
@@ -224,7 +229,7 @@ def main(kind: type[Config], stage: "Stage.ValueType", make: Callable[[WorkerHos
         asyncio.run(run_worker(config, stage, lambda host: make(host, config)))
     except (ConfigError, ValueError) as error:
         status = _complain(program, error, 2)
-    except (TriptychError, DeviceHangs, OSError) as error:
+    except (TriptychError, DeviceHangs, WorkerIdTaken, OSError) as error:
         status = _complain(program, error, 1)
     sys.stdout.flush()
     sys.stderr.flush()

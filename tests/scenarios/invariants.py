@@ -32,7 +32,8 @@ def _check_job(scheduler: Scheduler, job: Job) -> None:
     config = scheduler.config
     assert not job.complete, job.job_id
     assert job.reruns <= config.max_reruns, job.job_id
-    assert all(each.failures < config.max_attempts for each in job.attempts.values()), job.job_id
+    # A task whose last attempt a death has used up waits whether that was one.
+    assert all(each.failures < config.max_attempts or each.deaths for each in job.attempts.values()), job.job_id
     assert all(each.setbacks <= config.max_setbacks for each in job.attempts.values()), job.job_id
     assert all(0.0 <= call.fraction <= 1.0 for call in job.calls.values()), job.job_id
     assert job.latents | job.outputs <= job.request.outputs, job.job_id

@@ -15,6 +15,7 @@ from services.router.core.events import (
     TaskSaved,
     Ticked,
     WorkerLost,
+    WorkerReturned,
     WorkerSeen,
 )
 from services.router.core.job import Stage, Task, Tries
@@ -101,6 +102,49 @@ def test_three_deaths_under_a_job_end_it() -> None:
     assert isinstance(finish, FinishJob)
     assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
     assert "worker n was lost" in finish.blame
+
+
+def test_a_death_that_was_none_is_held_against_nobody() -> None:
+    story = denoising("a")
+    for death in (1, 2):
+        story.at(float(death), WorkerLost("n", death=death), RequeueJob("a", death, "WORKER_LOST"))
+        story.at(float(death), WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+    assert story.scheduler.tries("a") == (Tries(denoise("a"), 2, 0, suspect=True),)
+    story.at(3.0, WorkerReturned(frozenset({2, 7})))
+    assert story.scheduler.tries("a") == (Tries(denoise("a"), 1, 0, suspect=True),)
+    story.at(4.0, WorkerReturned(frozenset({1, 2})))
+    assert story.scheduler.tries("a") == ()
+
+
+def test_a_suspect_of_a_death_that_was_none_has_company_again() -> None:
+    roomy = worker("n", Stage.DENOISE, slots=2)
+    story = Story(CONFIG, TRIO[0], roomy, TRIO[2])
+    for job_id, seconds in (("b", 1.0), ("a", 10.0)):
+        story.tell(0.0, JobSubmitted(request(job_id, seconds)))
+    story.tell(0.0, TaskFinished(encode("a"), 0.0))
+    story.at(1.0, WorkerLost("n", death=1), RequeueJob("a", 1, "WORKER_LOST"))
+    story.at(1.0, WorkerSeen(roomy), start(denoise("a"), "n"))
+    story.at(1.5, TaskFinished(encode("b"), 0.0))
+    story.at(2.0, WorkerReturned(frozenset({1})), start(denoise("b"), "n"))
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_job_without_an_attempt_left_waits_whether_its_worker_comes_back(returns: bool) -> None:
+    config = SchedulerConfig(pools=CONFIG.pools, max_attempts=1)
+    story = Story(config, *TRIO)
+    story.tell(0.0, JobSubmitted(request("a", 4.0)))
+    story.tell(0.0, TaskFinished(encode("a"), 0.0))
+    story.at(1.0, WorkerLost("n", death=1), RequeueJob("a", 1, "WORKER_LOST"))
+    story.at(2.0, WorkerSeen(TRIO[1]))
+    assert story.scheduler.next_tick_s() == 11.0
+    if returns:
+        story.at(3.0, WorkerReturned(frozenset({1})), start(denoise("a"), "n"))
+        story.at(11.0, Ticked())
+    else:
+        (finish,) = story.tell(11.0, Ticked())
+        assert isinstance(finish, FinishJob)
+        assert (finish.outcome, finish.reason) == ("failed", "TOO_MANY_ATTEMPTS")
+        assert "worker n was lost" in finish.blame
 
 
 def test_deaths_count_on_in_the_next_scheduler() -> None:

@@ -25,6 +25,7 @@ from services.router.core.events import (
     TaskSaved,
     Ticked,
     WorkerLost,
+    WorkerReturned,
     WorkerSeen,
 )
 from services.router.core.job import JobRequest, Stage, StageSeconds, Task
@@ -37,6 +38,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     driver: ModelDriver
     job_count = 0
     worker_count = 0
+    death_count = 0
 
     @initialize(config=configs, slots=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=3)] * 3))
     def begin(self, config: SchedulerConfig, slots: tuple[list[int], list[int], list[int]]) -> None:
@@ -97,7 +99,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         del self.driver.workers[worker_id]
         for task in [task for task, place in self.driver.calls.items() if place == worker_id]:
             self.driver.end_call(task)
-        self.driver.send(WorkerLost(worker_id))
+        self.death_count += 1
+        self.driver.send(WorkerLost(worker_id, death=self.death_count))
+
+    @precondition(lambda self: self.death_count)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(1, self.death_count))
+        self.driver.send(WorkerReturned(frozenset({number})))
 
     @precondition(lambda self: self.driver.calls)
     @rule(data=st.data(), fraction=st.sampled_from([0.25, 0.5, 1.0]))

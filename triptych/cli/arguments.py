@@ -7,6 +7,7 @@ from pathlib import Path
 from triptych import __version__
 from triptych.cli import demo, fleet, generate, jobs, simulate, suite, token
 from triptych.cli.terminal import Terminal
+from triptych.cli.values import words
 
 Run = Callable[[argparse.Namespace, Terminal], Awaitable[int]]
 
@@ -43,11 +44,15 @@ def _shared_remote() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[_shared_local()])
     shared.add_argument(
         "--router",
+        type=words,
         metavar="HOST:PORT[,…]",
         help="router to talk to, or several (default: $TRIPTYCH_ROUTER, the suite that runs here, or 127.0.0.1:7460)",
     )
     shared.add_argument(
-        "--token", metavar="TOKEN", help="what a router asks for (default: $TRIPTYCH_TOKEN, or that of the suite here)"
+        "--token",
+        type=words,
+        metavar="TOKEN",
+        help="what a router asks for (default: $TRIPTYCH_TOKEN, or that of the suite here)",
     )
     shared.add_argument(
         "--ca", type=Path, metavar="FILE", help="certificates to trust, PEM: use TLS (default: $TRIPTYCH_CA)"

@@ -29,7 +29,7 @@ def register(commands: Any, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     demo = commands.add_parser("demo", parents=[shared], help="start a suite, make a picture, stop")
     demo.add_argument("--prompt", type=words, metavar="TEXT", default=PROMPT, help=f"what to make (default: {PROMPT})")
-    demo.add_argument("--model", metavar="NAME", help="model from the catalog (default: its first)")
+    demo.add_argument("--model", type=words, metavar="NAME", help="model from the catalog (default: its first)")
     demo.add_argument("--seed", type=seed, default=SEED, metavar="N", help=f"default {SEED}")
     demo.add_argument("-o", "--output", type=Path, default=Path("out/demo.png"), metavar="FILE")
     add_suite_options(demo)

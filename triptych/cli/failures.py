@@ -6,6 +6,7 @@ from triptych.cli.terminal import Terminal, seconds
 from triptych.errors import Reason, TriptychError
 
 EXIT_JOB_FAILED = 1
+EXIT_UNWRITABLE = 1
 EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
 EXIT_REFUSED = 4

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from triptych.cli.story import Gauge, sentence
+from triptych.cli.terminal import note
 from triptych.v1 import job_pb2
 from triptych.visible_text import visible
 
@@ -22,6 +23,11 @@ class Progress(Protocol):
 
     def show(self, event: job_pb2.JobEvent) -> None:
         """Show one event."""
+
+
+def spinner_of(console: Any) -> str:
+    """The name of rich's spinner for a console: one that its encoding has."""
+    return "dots" if console.encoding.startswith("utf") else "line"
 
 
 def open_progress(job_id: str) -> Progress:
@@ -56,7 +62,7 @@ class LineProgress:
             if mark == self._last:
                 return
             self._last = mark
-        print(visible(f"{self._job_id}: {sentence(event)}"), file=sys.stderr, flush=True)
+        note(f"{self._job_id}: {sentence(event)}")
 
 
 class BarProgress:
@@ -66,15 +72,16 @@ class BarProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+        console = Console(stderr=True)
         self._job_id = job_id
         self._gauge = Gauge()
         self._bar: Any = Progress(
-            SpinnerColumn(),
+            SpinnerColumn(spinner_of(console)),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
+            console=console,
         )
         self._task: Any = self._bar.add_task("waiting", total=1.0)
 

@@ -1,16 +1,14 @@
 """From command-line options to a job."""
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from triptych.cli.failures import EXIT_BAD_INPUT, Failure
 from triptych.cli.previews import add_preview_options, preview_policy
-from triptych.cli.values import duration, positive, seed, size, words
+from triptych.cli.values import duration, pair, positive, seed, size, words
 from triptych.client import Client, attachment
 from triptych.durations import duration_of
 from triptych.v1 import job_pb2
@@ -38,7 +36,7 @@ ROLES = {
 def add_request_options(parser: argparse.ArgumentParser) -> None:
     """The options that describe a job. What is left out takes the model's default."""
     parser.add_argument("prompt", type=words, metavar="PROMPT", help="what to make")
-    parser.add_argument("--model", metavar="NAME", help="model from the catalog (default: the only one)")
+    parser.add_argument("--model", type=words, metavar="NAME", help="model from the catalog (default: the only one)")
     parser.add_argument(
         "--negative-prompt",
         "--negative",
@@ -71,7 +69,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         dest="extra",
         metavar="KEY=VALUE",
         help="another input of the model, such as strength=0.6",
@@ -123,17 +121,3 @@ def _format(name: str | None, output: Path | None) -> job_pb2.MediaFormat.ValueT
         if name and name not in FORMATS:
             raise Failure(f"{output}: no format is called {name!r}; there are {', '.join(FORMATS)}", EXIT_BAD_INPUT)
     return FORMATS.get(name or "", job_pb2.MEDIA_FORMAT_UNSPECIFIED)
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(value, parse_constant=_refuse)
-    except ValueError:
-        return key, value
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

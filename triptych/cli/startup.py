@@ -5,7 +5,9 @@ import sys
 import time
 from typing import Any
 
+from triptych.cli.progress import spinner_of
 from triptych.cli.terminal import Terminal, seconds
+from triptych.visible_text import visible
 
 READY = "ready"
 
@@ -49,7 +51,8 @@ class Startup:
         with contextlib.suppress(ImportError):
             from rich.console import Console
 
-            self._spinner = Console(stderr=True).status("starting")
+            console = Console(stderr=True)
+            self._spinner = console.status("starting", spinner=spinner_of(console))
             self._spinner.start()
 
     def close_spinner(self) -> None:
@@ -68,6 +71,6 @@ class Startup:
         if self._terminal.as_json:
             return
         if self._spinner is not None:
-            self._spinner.console.print(text, markup=False, highlight=False)
+            self._spinner.console.print(visible(text), markup=False, highlight=False)
         else:
             self._terminal.note(text)

@@ -1,26 +1,32 @@
 """Standard output for results, standard error for everything that only a person wants."""
 
+import contextlib
 import json
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from triptych.streams import nowhere
 from triptych.v1 import job_pb2, router_service_pb2
 from triptych.visible_text import visible
 
 GAP = "  "
 
 
+class Unwritable(Exception):
+    """Standard output takes nothing: a full disk, say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """Where a command writes. With `as_json`, standard output carries JSON and nothing else.
 
-    What others wrote, prompts and errors, cannot steer the terminal.
+    What others wrote, prompts and errors, cannot steer the terminal. JSON is plain ASCII, whatever the terminal's
+    encoding. Results raise `BrokenPipeError` once nobody reads them, and `Unwritable`; notes raise nothing.
     """
 
     as_json: bool
@@ -28,11 +34,11 @@ class Terminal:
     def say(self, text: str = "") -> None:
         """A line of a result for a person; nothing with `--json`."""
         if not self.as_json:
-            print(visible(text), flush=True)
+            self._write(visible(text))
 
     def note(self, text: str) -> None:
         """A line beside the result, on standard error."""
-        print(visible(text), file=sys.stderr, flush=True)
+        note(text)
 
     def warn(self, warnings: Iterable[str]) -> None:
         """Notes, a line each."""
@@ -42,14 +48,18 @@ class Terminal:
     def emit(self, value: Any) -> None:
         """A JSON value on a line of its own; nothing without `--json`."""
         if self.as_json:
-            print(visible(json.dumps(value, ensure_ascii=False)), flush=True)
+            self._write(json.dumps(value))
 
     def tell(self, value: Any) -> None:
         """Like `emit`, for a long-lived command: whoever listened may have gone."""
         try:
             self.emit(value)
         except BrokenPipeError:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+            sys.stdout = nowhere()
+
+    def _write(self, line: str) -> None:
+        with _writing():
+            print(line, flush=True)
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns; a dash stands for an empty cell."""
@@ -57,6 +67,31 @@ class Terminal:
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
         for line in lines:
             self.say(GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def note(text: str) -> None:
+    """Write a line for a person to standard error. If nobody reads it, the command goes on."""
+    try:
+        print(visible(text), file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = nowhere()
+
+
+def flush_results() -> None:
+    """Have everything written that was printed. Raises `BrokenPipeError` and `Unwritable`."""
+    with _writing():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = nowhere()
+        raise Unwritable(f"standard output cannot be written: {error.strerror or error}") from error
 
 
 def record(message: Message) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """Kinds of values on the command line; each refuses, with words, what its field cannot hold."""
 
 import argparse
+import json
+import os
 import re
+from typing import Any
 
 from triptych.limits import MAX_SEED
 
@@ -46,12 +49,37 @@ def duration(text: str) -> float:
 
 
 def words(text: str) -> str:
-    """Text; a terminal may hand over bytes that are none."""
+    """Text. Bytes that the locale did not know are read as UTF-8; a terminal may hand over some that are not."""
+    try:
+        return text if _is_text(text) else os.fsencode(text).decode()
+    except UnicodeError as error:
+        raise argparse.ArgumentTypeError("is not valid UTF-8") from error
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """A key, and its value: JSON, or else text."""
+    key, separator, value = words(text).partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    try:
+        read = json.loads(value, parse_constant=_refuse)
+    except ValueError:
+        return key, value
+    if not _is_text(json.dumps(read, ensure_ascii=False)):
+        raise argparse.ArgumentTypeError(f"{text!r} has half of a surrogate pair")
+    return key, read
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_text(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError("is not valid UTF-8") from error
-    return text
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _whole(text: str, least: int, most: int) -> int:

@@ -38,7 +38,7 @@ class LocalSuite:
         """Replace the state file in one step."""
         path = state_dir / STATE_FILE
         draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         draft.replace(path)
 
     @classmethod
@@ -47,7 +47,7 @@ class LocalSuite:
         if not is_locked(state_dir):
             return None
         try:
-            return cls(**json.loads((state_dir / STATE_FILE).read_text()))
+            return cls(**json.loads((state_dir / STATE_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
@@ -81,7 +81,7 @@ def lock_owner(state_dir: Path) -> int | None:
     if not is_locked(state_dir):
         return None
     try:
-        return int((state_dir / LOCK_FILE).read_text())
+        return int((state_dir / LOCK_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -54,13 +54,13 @@ def permissions(role: str) -> Permissions:
         "encoder": Permissions(
             asks=(_LEADERS, *_writer("conditioning"), *_reader("conditioning"), *_bucket("conditioning")),
             tells=(heartbeat_subject("encode", "*"),),
-            hears=(own,),
+            hears=(own, heartbeat_subject("encode", "*")),
         ),
         "denoiser": Permissions(
             asks=(_LEADERS, *_reader("conditioning"), *_writer("latents"), *_reader("latents")),
             tells=(heartbeat_subject("denoise", "*"),),
             requests=(_PREVIEW_LATENTS,),
-            hears=(own,),
+            hears=(own, heartbeat_subject("denoise", "*")),
         ),
         "decoder": Permissions(
             asks=(
@@ -71,7 +71,7 @@ def permissions(role: str) -> Permissions:
                 *_bucket("preview_maps"),
             ),
             tells=(heartbeat_subject("decode", "*"), _PREVIEW_MADE),
-            hears=(own, _PREVIEW_LATENTS),
+            hears=(own, heartbeat_subject("decode", "*"), _PREVIEW_LATENTS),
             answers=True,
         ),
     }[role]

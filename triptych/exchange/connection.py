@@ -113,7 +113,7 @@ class Connection:
     def _password(self) -> str:
         """Read at every connect: it may have been changed meanwhile."""
         assert self._config.password_file is not None, "asked for only where there is one"
-        return self._config.password_file.read_text().strip()
+        return self._config.password_file.read_text(encoding="utf-8").strip()
 
     def _unreachable(self) -> str:
         why, where = self.client.last_error, self._config.shown_url

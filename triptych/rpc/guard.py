@@ -41,7 +41,7 @@ def bearer_token(context: Context) -> str | None:
 def read_token(path: Path) -> str:
     """A file's token. Raises `ValueError`, naming the file, when there is none in it."""
     try:
-        token = path.read_text().strip()
+        token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from error
     if not _TOKEN.fullmatch(token):

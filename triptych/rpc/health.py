@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from triptych.streams import fit_streams
 from triptych.tls import TlsError, TlsFiles, channel_credentials
 
 ANSWER_TIMEOUT_S = 5.0
@@ -54,6 +55,7 @@ def reachable(listen: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Check once, say the answer, return the exit status."""
+    fit_streams()
     address = arguments[0] if arguments else reachable(os.environ.get("TRIPTYCH_LISTEN", ""))
     if address.endswith(":"):
         print("usage: python -m triptych.rpc.health HOST:PORT (or set TRIPTYCH_LISTEN)", file=sys.stderr)

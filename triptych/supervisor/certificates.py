@@ -113,7 +113,7 @@ class _Draft:
         self.request, self.key, self.certificate = (f"{self._drafts.name}/{each}" for each in ("conf", "key", "pem"))
 
     def __enter__(self) -> "_Draft":
-        Path(self.request).write_text(self._text)
+        Path(self.request).write_text(self._text, encoding="utf-8")
         os.close(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self.openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
         return self
@@ -125,7 +125,13 @@ class _Draft:
         """Run the program. Raises `CertificatesError`."""
         try:
             ended = subprocess.run(
-                ["openssl", *arguments], capture_output=True, text=True, timeout=_OPENSSL_LIMIT_S, check=False
+                ["openssl", *arguments],
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_OPENSSL_LIMIT_S,
+                check=False,
             )
         except FileNotFoundError:
             names = ", ".join(PARTS)

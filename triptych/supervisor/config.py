@@ -98,7 +98,7 @@ class SuiteConfig:
         return bool(self._router_settings().get("tls"))
 
     def _router_settings(self) -> dict[str, Any]:
-        return tomllib.loads(self.router_config.read_text()) if self.router_config is not None else {}
+        return tomllib.loads(self.router_config.read_text(encoding="utf-8")) if self.router_config is not None else {}
 
     def count(self, role: str) -> int:
         """How many workers of a role it starts with."""

@@ -88,7 +88,7 @@ class ServiceReadiness:
 
     def _read(self) -> str:
         try:
-            return self._address_file.read_text().strip()
+            return self._address_file.read_text(encoding="utf-8").strip()
         except OSError:
             return ""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from triptych.exchange.accounts import ROLES, server_config
 from triptych.exchange.server import find_config
+from triptych.streams import fit_streams
 from triptych.tls import TlsFiles
 from triptych.tokens import new_token, token_entry
 
@@ -64,7 +65,7 @@ class Secrets:
             _once(self.worker_token(role), lambda: shared)
         admin = _once(self.admin_token, new_token)
         _once(self.tokens_file, lambda: token_entry(admin, ADMIN_TENANT, ["admin"], "made at the first start"))
-        _write(self.nats_config, server_config((base or find_config()).read_text(), passwords, tls))
+        _write(self.nats_config, server_config((base or find_config()).read_text(encoding="utf-8"), passwords, tls))
 
     def give_to(self, user: int) -> None:
         """Make a user the owner of every file; only root can. Raises `OSError`."""
@@ -76,19 +77,22 @@ def _once(path: Path, make: Callable[[], str]) -> str:
     """What the file holds; if there is none, it is made."""
     if not path.exists():
         _write(path, make() + "\n")
-    return path.read_text().strip()
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _write(path: Path, text: str) -> None:
     """Write the file in one step, for its owner's eyes."""
     draft = path.with_suffix(".draft")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+    with os.fdopen(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
     draft.replace(path)
 
 
 def main() -> None:
     """The whole program."""
+    fit_streams()
     parser = argparse.ArgumentParser(prog="triptych secrets", description="Make the secrets of a suite.")
     parser.add_argument("folder", type=Path, help="where; a folder a role comes of it")
     parser.add_argument("--nats-base", type=Path, metavar="FILE", help="configuration of NATS to add users to")

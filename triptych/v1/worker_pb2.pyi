@@ -391,7 +391,9 @@ class WorkerHeartbeat(_message.Message):
     DEVICE_TFLOPS_FIELD_NUMBER: _builtins.int
     MERGE_KEYS_FIELD_NUMBER: _builtins.int
     REFUSED_MODELS_FIELD_NUMBER: _builtins.int
+    TWIN_START_TIME_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
+    """Unique in the suite. Of two workers with one id the router uses the first, and refuses the other."""
     stage: _job_pb2.Stage.ValueType
     address: _builtins.str
     """host:port of its gRPC server."""
@@ -426,6 +428,10 @@ class WorkerHeartbeat(_message.Message):
     def refused_models(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedModel]:
         """Tried again when their folders change, or after a while; the others are served."""
 
+    @_builtins.property
+    def twin_start_time(self) -> _timestamp_pb2.Timestamp:
+        """When another worker was started that this one has heard under its own id: so that one knows that this one lives."""
+
     def __init__(
         self,
         *,
@@ -447,10 +453,11 @@ class WorkerHeartbeat(_message.Message):
         device_tflops: _builtins.float = ...,
         merge_keys: _abc.Iterable[_builtins.str] | None = ...,
         refused_models: _abc.Iterable[Global___RefusedModel] | None = ...,
+        twin_start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "interval", b"interval", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "interval", b"interval", "start_time", b"start_time", "twin_start_time", b"twin_start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "merge_keys", b"merge_keys", "models", b"models", "numerics_id", b"numerics_id", "refused_models", b"refused_models", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_jobs", b"active_jobs", "address", b"address", "cache", b"cache", "device", b"device", "device_tflops", b"device_tflops", "interval", b"interval", "labels", b"labels", "max_active_jobs", b"max_active_jobs", "merge_keys", b"merge_keys", "models", b"models", "numerics_id", b"numerics_id", "refused_models", b"refused_models", "sequence", b"sequence", "stage", b"stage", "start_time", b"start_time", "state", b"state", "twin_start_time", b"twin_start_time", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

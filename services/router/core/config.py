@@ -104,6 +104,8 @@ class SchedulerConfig:
     model are encoded before a denoiser is free. A task is tried `max_attempts` times if the tries count (anew from each
     checkpoint that is further than those before), and put back `max_setbacks` times if they do not; `max_reruns`
     results of a job that were lost are made again. Back-off is `backoff_s`, doubled each time up to `max_backoff_s`.
+    A job that a worker's death leaves without an attempt fails after `return_grace_s`, unless the worker comes back
+    meanwhile: then it had not died.
 
     A paused job moves to an idle denoiser if it would wait longer than `move_cost_s` where it is: about what it repeats
     since its last checkpoint, and what it takes to get going there.
@@ -128,6 +130,7 @@ class SchedulerConfig:
     max_attempts: int = 3
     max_setbacks: int = 50
     max_reruns: int = 3
+    return_grace_s: float = 10.0
     backoff_s: float = 0.5
     max_backoff_s: float = 30.0
     tenant_weights: dict[str, float] = field(default_factory=dict)
@@ -149,6 +152,7 @@ class SchedulerConfig:
             "max_attempts": self.max_attempts > 0,
             "max_setbacks": self.max_setbacks >= 0,
             "max_reruns": self.max_reruns >= 0,
+            "return_grace_s": self.return_grace_s >= 0,
             "backoff_s": 0 < self.backoff_s <= self.max_backoff_s,
             "tenant_weights or class_weights": all(weight > 0 for weight in weights),
         }

@@ -81,11 +81,20 @@ class WorkerSeen:
 class WorkerLost:
     """A worker has gone, and the driver has given up its calls to it: what it ran is run again.
 
-    `unbegun`: tasks that had not reached it. Its death is none of theirs.
+    `unbegun`: tasks that had not reached it. Its death is none of theirs. `death` numbers what `WorkerReturned` may
+    refute; 0: nothing will.
     """
 
     worker_id: str
     unbegun: frozenset[Task] = frozenset()
+    death: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReturned:
+    """What was taken for a worker's death, by the numbers of `WorkerLost`, was none: it is held against no job."""
+
+    deaths: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,7 @@ Event = (
     | WorkerSeen
     | WorkerLost
     | StageRefused
+    | WorkerReturned
     | TaskProgressed
     | TaskSaved
     | LatentsReady

@@ -24,13 +24,22 @@ Seconds = tuple[float, float, float]
 """Seconds of encode, denoise and decode."""
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The death of a worker that ran a task: its number, as events have it, and the failures charged to the task."""
+
+    number: int = 0
+    worker_id: str = ""
+    failures: int = 0
+
+
 @dataclass(slots=True)
 class Attempts:
-    """Unsuccessful tries of a task, as `Tries` has them."""
+    """Unsuccessful tries of a task, as `Tries` has them, and the deaths of workers that ran it."""
 
     failures: int = 0
     setbacks: int = 0
-    suspect: bool = False
+    deaths: tuple[Death, ...] = ()
 
 
 @dataclass(slots=True)
@@ -146,11 +155,11 @@ class Job:
         """Return the unsuccessful tries of its tasks, those of the encode first."""
         order = {stage: place for place, stage in enumerate(Stage)}
         counted = sorted(self.attempts.items(), key=lambda item: (order[item[0].stage], item[0].output_index))
-        return tuple(Tries(task, a.failures, a.setbacks, a.suspect) for task, a in counted if a != Attempts())
+        return tuple(Tries(task, a.failures, a.setbacks, bool(a.deaths)) for task, a in counted if a != Attempts())
 
     def is_suspect(self, task: Task) -> bool:
         attempts = self.attempts.get(task)
-        return attempts is not None and attempts.suspect
+        return attempts is not None and bool(attempts.deaths)
 
     def amend(self, request: JobRequest, rank: float) -> None:
         """Put another price, and another rank, on the job. What its running denoise has done stays done.
@@ -243,15 +252,18 @@ class JobTable:
         self._holds += 1
         heappush(self._held, (until_s, job.job_id, self._holds, task))
 
-    def release(self, now: float) -> None:
-        """Let every task start whose time has come. `now` is the time from now on."""
+    def release(self, now: float) -> list[tuple[Job, Task]]:
+        """Let every task start whose time has come; return these. `now` is the time from now on."""
         self.now = now
+        released = []
         while self._held and self._held[0][0] <= now:
             _, job_id, _, task = heappop(self._held)
             job = self.jobs.get(job_id)
             if job is not None and job.held_until.get(task, now + 1.0) <= now:
                 del job.held_until[task]
                 self.refresh(job)
+                released.append((job, task))
+        return released
 
     def next_release_s(self) -> float | None:
         """Return when the next task may be released; None if none is held."""

@@ -1,10 +1,12 @@
 """The end of a task, and what follows for its job: on to the next stage, another try, or the end of the job."""
 
+from collections.abc import Set
+
 from services.router.core.actions import Action, FinishJob, GiveBack, RequeueJob, StopTask
 from services.router.core.config import SchedulerConfig
 from services.router.core.events import TaskFailed
 from services.router.core.job import Stage, Task
-from services.router.core.jobs import Attempts, Job, JobTable
+from services.router.core.jobs import Attempts, Death, Job, JobTable
 from services.router.core.placement import Placement
 from services.router.core.store_deadlock import StoreDeadlock
 from services.router.core.workers import Workers
@@ -64,8 +66,8 @@ class Lifecycle:
             attempts = job.attempts.get(task)
             if attempts is not None:
                 attempts.failures = 0
-                if attempts.suspect:
-                    attempts.suspect = False
+                if attempts.deaths:
+                    attempts.deaths = ()
                     self._workers.settle(job, task)
 
     def fail(self, job: Job, task: Task, event: TaskFailed, now: float) -> list[Action]:
@@ -96,20 +98,52 @@ class Lifecycle:
         delay_s = self._config.backoff(attempts.failures if event.counts else attempts.setbacks - 1)
         return self._again(job, task, event.reason, now, delay_s)
 
-    def lose_worker(self, job: Job, task: Task, worker_id: str, now: float, *, at_fault: bool) -> list[Action]:
+    def lose_worker(self, job: Job, task: Task, death: Death, now: float) -> list[Action]:
         """The task's worker died under it. From now on the task runs alone, until it gets further than ever before.
 
-        `at_fault`: it had the device, and the death counts against it.
+        A task that has used up its attempts waits a while before the job ends: the worker may come back.
         """
         attempts = job.attempts.setdefault(task, Attempts())
-        attempts.suspect = True
-        attempts.failures += at_fault
+        attempts.deaths += (death,)
+        attempts.failures += death.failures
         if task.stage is Stage.DENOISE and not job.missing:
             return self._go_on(job)
-        if attempts.failures >= self._config.max_attempts:
-            why = f"{task.stage.value} failed {attempts.failures} times; the last time worker {worker_id} was lost"
-            return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
-        return self._again(job, task, "WORKER_LOST", now, 0.0)
+        grace_s = self._config.return_grace_s if self._is_used_up(job, task) else 0.0
+        if self._is_used_up(job, task) and not (death.number and grace_s):
+            return self._end_used_up(job, task)
+        return self._again(job, task, "WORKER_LOST", now, grace_s)
+
+    def release(self, now: float) -> list[Action]:
+        """Let tasks start whose pause is over, and end the jobs of those whose attempts are used up by then."""
+        actions: list[Action] = []
+        for job, task in self._table.release(now):
+            if self._is_used_up(job, task) and job.job_id in self._table.jobs:
+                actions += self._end_used_up(job, task)
+        return actions
+
+    def refute(self, numbers: Set[int]) -> None:
+        """What was taken for these deaths of workers was none: no task is charged with them."""
+        for job in self._table.jobs.values():
+            for task, attempts in job.attempts.items():
+                refuted = [death for death in attempts.deaths if death.number in numbers]
+                if refuted:
+                    if self._is_used_up(job, task):
+                        job.held_until.pop(task, None)
+                    attempts.failures = max(0, attempts.failures - sum(death.failures for death in refuted))
+                    attempts.deaths = tuple(death for death in attempts.deaths if death not in refuted)
+                    self._workers.settle(job, task)
+                    self._table.changed.add(task.stage)
+                    self._table.refresh(job)
+
+    def _is_used_up(self, job: Job, task: Task) -> bool:
+        attempts = job.attempts.get(task)
+        return attempts is not None and attempts.failures >= self._config.max_attempts
+
+    def _end_used_up(self, job: Job, task: Task) -> list[Action]:
+        attempts = job.attempts[task]
+        worker_id = attempts.deaths[-1].worker_id
+        why = f"{task.stage.value} failed {attempts.failures} times; the last time worker {worker_id} was lost"
+        return self.end(job, "failed", "TOO_MANY_ATTEMPTS", why)
 
     def lose_input(self, job: Job, task: Task, made_by: Stage) -> list[Action]:
         """The task has missed a result of an earlier stage: that stage makes it again."""

@@ -65,10 +65,11 @@ from services.router.core.events import (
     TaskSaved,
     Ticked,
     WorkerLost,
+    WorkerReturned,
     WorkerSeen,
 )
 from services.router.core.job import JobRequest, Stage, Task, Tries
-from services.router.core.jobs import Attempts, Job, JobTable, new_job
+from services.router.core.jobs import Attempts, Death, Job, JobTable, new_job
 from services.router.core.lifecycle import Lifecycle
 from services.router.core.placement import Placement
 from services.router.core.ranking import Key
@@ -105,9 +106,9 @@ class Scheduler:
         """
         now = max(self.table.now, now)
         self.fleet.now = now
-        self.table.release(now)
+        actions = self._lifecycle.release(now)
         self._deadlock.expire(now)
-        actions = self._apply(event, now)
+        actions += self._apply(event, now)
         if not isinstance(event, TaskProgressed):
             actions += self._placement.run()
         return actions
@@ -157,6 +158,8 @@ class Scheduler:
                 self.fleet.see(worker)
             case WorkerLost():
                 return self._lose_worker(event, now)
+            case WorkerReturned(deaths):
+                self._lifecycle.refute(deaths)
             case StageRefused():
                 return self._give_up(event)
             case EncodesBounded(ahead_jobs):
@@ -240,7 +243,10 @@ class Scheduler:
         # Where only decodes are left, conditioning is taken to be there: a task that misses it says so.
         job.encoded |= Stage.ENCODE in finished or not job.missing
         job.saved, job.refines = event.saved, event.refines
-        job.attempts = {each.task: Attempts(each.failures, each.setbacks, each.suspect) for each in event.tries}
+        job.attempts = {
+            each.task: Attempts(each.failures, each.setbacks, (Death(),) if each.suspect else ())
+            for each in event.tries
+        }
         self._bound(job)
         # It arrived so long before it is due.
         self._arrivals.add(event.rank - self.config.kappa * request.seconds.total_s, request.seconds.total_s)
@@ -274,8 +280,8 @@ class Scheduler:
                 unreached = TaskFailed(task, "WORKER_LOST", event.worker_id, retryable=True, counts=False)
                 actions += self._lifecycle.fail(job, task, unreached, now)
             else:
-                at_fault = _place(job, task) == first
-                actions += self._lifecycle.lose_worker(job, task, event.worker_id, now, at_fault=at_fault)
+                death = Death(event.death, event.worker_id, int(_place(job, task) == first))
+                actions += self._lifecycle.lose_worker(job, task, death, now)
         return actions
 
     def _reload(self, config: SchedulerConfig) -> None:

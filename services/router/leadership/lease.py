@@ -180,7 +180,7 @@ class Leadership:
         except compare_and_set.Conflict:
             seat = await _seat(await self._bucket())
             if seat.given_up or (seat.revision and seat.value != self._value):
-                raise Deposed("another router has taken over") from None
+                raise self._deposed(seat) from None
             # An earlier write's answer was lost; or it expired while NATS was away, and nobody wanted it.
             try:
                 revision = await self._write(seat.revision)
@@ -190,6 +190,13 @@ class Leadership:
                 raise Deposed("another router has led meanwhile") from None
         self._revision, self._unanswered = revision, 0
         self._held_until_s = began_s + self._ttl_s
+
+    def _deposed(self, seat: Seat) -> Deposed:
+        """Return the error. It names the cause where two living routers share an address."""
+        why = "another router has taken over"
+        if seat.address == self._address:
+            why += f"; it advertises {seat.address}, as this one does: give each router an address of its own"
+        return Deposed(why)
 
     async def _write(self, last: int) -> int:
         bucket = await self._bucket()

@@ -15,7 +15,8 @@ from services.router.jobs import JobTable
 from services.router.pricing import Pricing, estimate_message
 from services.router.reads.decisions import verdict_message
 from services.router.stages import TO_PROTO
-from services.router.workers.fleet import Fleet, KnownWorker
+from services.router.workers.fleet import Fleet
+from services.router.workers.known_worker import KnownWorker
 from triptych.catalog import Catalog, CatalogModel
 from triptych.durations import duration_of
 from triptych.v1.job_pb2 import JobSpec, TextReading

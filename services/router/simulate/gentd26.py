@@ -35,8 +35,8 @@ def read_trace(path: Path) -> list[SimulatedJob]:
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", newline="")
-    return path.open(newline="")
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
 def _parse(path: Path, rows: "csv.DictReader[str]") -> Iterator[SimulatedJob]:

@@ -49,7 +49,7 @@ def read_workload(path: Path) -> list[SimulatedJob]:
     `service_s` is the denoise. Raises `WorkloadError`.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"cannot read {path}: {error}") from error
     jobs = list(_parse(path, lines))

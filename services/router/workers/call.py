@@ -11,7 +11,7 @@ from services.router.core.actions import StartTask
 from services.router.core.job import Task
 from services.router.jobs import LiveJob
 from services.router.store.recorder import Recorder
-from services.router.workers.fleet import KnownWorker
+from services.router.workers.known_worker import KnownWorker
 from triptych.rpc.at_work import is_at_work
 from triptych.v1 import job_pb2
 from triptych.v1.encoder_service_pb2 import StageCall

@@ -284,6 +284,9 @@ class StageCalls:
                 # Takes the scheduler's other tasks on this worker, and this one, with it.
                 self._fleet.lose(call.worker.worker_id, error.message)
                 return None
+            case Blow.UNREACHABLE if isinstance(event, TaskFailed) and event.counts:
+                # The worker is there: if it is the process that it was, the way to it has failed, and not the job.
+                event = replace(event, counts=not await self._fleet.lives(call.worker))
         return event
 
     def _begin_anew(self, call: Call) -> None:

@@ -15,16 +15,18 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.aio.client import Client
 
-from services.router.core.events import Event, StageRefused, WorkerLost, WorkerSeen
-from services.router.core.job import Stage, Task, WorkerInfo
+from services.router.core.events import Event, StageRefused, WorkerLost, WorkerReturned, WorkerSeen
+from services.router.core.job import Stage, Task
 from services.router.estimates.estimator import Serving
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
+from services.router.workers.deaths import Deaths
+from services.router.workers.known_worker import KnownWorker
 from services.router.workers.links import WorkerLinks
-from triptych.heartbeats import heartbeat_subject, is_worker_id
+from triptych.heartbeats import heartbeat_subject, incarnation, is_worker_id
 from triptych.rpc.channel import RENEWAL_GRACE_S
-from triptych.tls import Stamp, TlsError
-from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
+from triptych.tls import TlsError
+from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat
 
 log = structlog.get_logger()
 
@@ -32,8 +34,9 @@ HEARTBEAT_SUBJECTS = heartbeat_subject("*", "*")
 _ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
 # Of each stage: whoever floods one keeps no worker of another out.
 MAX_WORKERS = 4096
-_MAX_MERGE_KEYS = 64
 _PROBE_S = 1.0
+# The first heartbeat after a call has broken off may have been on its way already.
+_PROOF_BEATS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +48,11 @@ class Refusal:
     reason: str
 
 
-@dataclass(slots=True)
-class KnownWorker:
-    """A worker, its newest heartbeat and when it came (monotonic seconds), and the channel to it.
-
-    `stamp` is of the certificates that the channel was opened with. `shunned`: it said that it takes no work, which its
-    next heartbeat is to tell too. `told`: what the scheduler knows.
-    """
-
-    heartbeat: WorkerHeartbeat
-    heard_s: float
-    channel: grpc.aio.Channel
-    stamp: Stamp = ()
-    shunned: bool = False
-    told: WorkerInfo | None = None
-
-    @property
-    def worker_id(self) -> str:
-        return self.heartbeat.worker_id
-
-    def info(self) -> WorkerInfo:
-        """As the scheduler sees it."""
-        beat = self.heartbeat
-        return WorkerInfo(
-            worker_id=beat.worker_id,
-            stage=FROM_PROTO[beat.stage],
-            models=frozenset(model.profile.name for model in beat.models),
-            resident=frozenset(model.profile.name for model in beat.models if model.resident),
-            slots=max(1, beat.max_active_jobs),
-            ready=beat.state == WorkerState.WORKER_STATE_READY and not self.shunned,
-            labels=tuple(sorted(beat.labels.items())),
-            merge_keys=frozenset(beat.merge_keys[:_MAX_MERGE_KEYS]),
-        )
-
-
 class Fleet:
-    """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone.
+    """Workers by id. Reports `WorkerSeen` when one joins or changes, `WorkerLost` when one is gone, `WorkerReturned`
+    when it had not gone after all.
+
+    Of several processes with one id the first that was heard is the worker, for as long as it is heard.
 
     Reports `StageRefused` while nobody serves a stage of a model and who is there cannot, for longer than `grace_s`.
     `on_lost` is called before that report: it gives up the calls to the worker, and tells which of their tasks had not
@@ -108,6 +80,7 @@ class Fleet:
         # Since when nobody serves a stage of a model that is refused (monotonic seconds).
         self._barred: dict[tuple[Stage, str], float] = {}
         self._workers: dict[str, KnownWorker] = {}
+        self._deaths = Deaths()
         # Kept when the last worker that serves a model is gone.
         self._profiles: dict[str, ModelProfile] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -184,22 +157,38 @@ class Fleet:
             log.warning("heartbeat_dropped", subject=subject)
             return
         try:
-            self._take(beat)
+            if self._is_the_workers(beat):
+                self._take(beat)
         except TlsError as error:
             log.warning("worker_unreachable", worker=beat.worker_id, error=str(error))
 
     def _has_place(self, beat: WorkerHeartbeat) -> bool:
-        """Not if its stage is full, or its id is a worker's of another: that one would be taken to be gone."""
-        known = self._workers.get(beat.worker_id)
-        if known is not None:
-            return known.heartbeat.stage == beat.stage
+        """Not if it is unknown and its stage is full."""
+        if beat.worker_id in self._workers:
+            return True
         return sum(worker.heartbeat.stage == beat.stage for worker in self._workers.values()) < MAX_WORKERS
+
+    def _is_the_workers(self, beat: WorkerHeartbeat) -> bool:
+        """Whether it comes from the worker of its id, or from one that is it from now on."""
+        if refuted := self._deaths.refuted(beat, monotonic()):
+            log.info("worker_returned", worker=beat.worker_id, address=beat.address)
+            self._report(WorkerReturned(refuted))
+        known = self._workers.get(beat.worker_id)
+        if known is None:
+            return True
+        if known.heartbeat.stage != beat.stage:
+            known.refuse(beat)
+            return False
+        if incarnation(known.heartbeat) == incarnation(beat):
+            return beat.sequence >= known.heartbeat.sequence
+        if not _replaces(known.heartbeat, beat):
+            known.challenge(beat, monotonic())
+            return False
+        self.lose(beat.worker_id, "it was started anew")
+        return True
 
     def _take(self, beat: WorkerHeartbeat) -> None:
         known = self._workers.get(beat.worker_id)
-        if known is not None and _restarted(known.heartbeat, beat):
-            self.lose(beat.worker_id, "it was started anew")
-            known = None
         is_news = known is None or known.heartbeat.models != beat.models
         before = {each.name: each.reason for each in known.heartbeat.refused_models} if known is not None else {}
         if known is None:
@@ -207,7 +196,7 @@ class Fleet:
             self._workers[beat.worker_id] = known
             log.info("worker_joined", worker=beat.worker_id, stage=FROM_PROTO[beat.stage].value, address=beat.address)
         else:
-            known.heartbeat, known.heard_s, known.shunned = beat, monotonic(), False
+            known.hear(beat, monotonic())
             if known.stamp != self._links.stamp:
                 self._renew(known)
         for model in beat.models:
@@ -231,10 +220,10 @@ class Fleet:
         known = self._workers.pop(worker_id, None)
         if known is None:
             return
-        log.warning("worker_lost", worker=worker_id, why=why)
+        log.warning("worker_lost", worker=worker_id, address=known.heartbeat.address, why=why)
         unbegun = self._on_lost(worker_id)
         _keep(self._closing, known.channel.close())
-        self._report(WorkerLost(worker_id, unbegun))
+        self._report(WorkerLost(worker_id, unbegun, self._deaths.note(known.heartbeat, monotonic())))
 
     async def answers(self, worker_id: str) -> bool:
         """Whether a worker whose call failed can still be reached: asks its health over a connection of its own."""
@@ -249,6 +238,15 @@ class Fleet:
         finally:
             await channel.close()
         return True
+
+    async def lives(self, known: KnownWorker) -> bool:
+        """Whether a worker, a call to which has broken off, is the process that it was: waits for its heartbeats."""
+        for _ in range(_PROOF_BEATS):
+            try:
+                await asyncio.wait_for(known.beaten.wait(), self._timeout_s)
+            except TimeoutError:
+                return False
+        return self.get(known.worker_id) is known
 
     def _renew(self, known: KnownWorker) -> None:
         """New certificates: new calls go over a new channel, those under way end on the old one."""
@@ -268,8 +266,9 @@ class Fleet:
         now_s = monotonic()
         for worker in list(self._workers.values()):
             worker.heard_s = min(now_s, worker.heard_s + max(0.0, deaf_s))
-            if worker.heard_s < now_s - self._timeout_s:
-                self.lose(worker.worker_id, f"no heartbeat for {self._timeout_s:g} s")
+            patience_s = worker.patience_s(self._timeout_s, now_s)
+            if worker.heard_s < now_s - patience_s:
+                self.lose(worker.worker_id, f"no heartbeat for {patience_s:g} s")
 
     def _tell_barred(self) -> None:
         """Report the stages of models for which jobs have waited in vain for long enough."""
@@ -317,5 +316,6 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
     return beat if good else None
 
 
-def _restarted(old: WorkerHeartbeat, new: WorkerHeartbeat) -> bool:
-    return old.start_time != new.start_time or new.sequence < old.sequence or old.address != new.address
+def _replaces(old: WorkerHeartbeat, new: WorkerHeartbeat) -> bool:
+    """Whether one process must have ended for the other: no two listen at one address."""
+    return old.address == new.address and incarnation(old) < incarnation(new)

@@ -6,7 +6,8 @@ import grpc
 import structlog
 
 from services.router.core.job import Stage
-from services.router.workers.fleet import Fleet, KnownWorker
+from services.router.workers.fleet import Fleet
+from services.router.workers.known_worker import KnownWorker
 from triptych.errors import from_rpc_error
 from triptych.v1.encoder_service_pb2 import CountTokensRequest
 from triptych.v1.encoder_service_pb2_grpc import EncoderServiceStub

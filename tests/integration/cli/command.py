@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "triptych.cli"]
@@ -19,6 +19,20 @@ def run(*arguments: str, state_dir: Path | None = None) -> "subprocess.Completed
         text=True,
         timeout=WAIT_S,
         env=_environment(state_dir),
+        check=False,
+    )
+
+
+def run_with(
+    *arguments: str | bytes, state_dir: Path, folder: Path, environment: Mapping[str, str] = {}, redirect: str = ""
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command to its end in a folder, with variables set, its output redirected as a shell does it."""
+    return subprocess.run(
+        ["/bin/bash", "-c", f'set -o pipefail; "$@" {redirect}', "bash", *COMMAND, *arguments],
+        capture_output=True,
+        timeout=WAIT_S,
+        cwd=folder,
+        env={**_environment(state_dir), **environment},
         check=False,
     )
 

@@ -78,7 +78,7 @@ async def test_what_flows_through_a_suite_flows(guarded: Guarded, router: Exchan
         index = await encoder.bucket("conditioning")
         await index.put("key", b"value")
         assert (await index.get("key")).value == b"value"
-        assert (await denoiser.jetstream.stream_info("KV_leader")).state.messages >= 0
+        assert (await denoiser.jetstream.stream_info("KV_leader")).config.name == "KV_leader"
         leadership = Leadership(router, "here:1", 10.0)
         assert await leadership.win() > 0
 
@@ -96,6 +96,16 @@ async def test_a_preview_is_answered_across_roles(guarded: Guarded, router: Exch
         await decoder.control.flush()
         assert await answered(denoiser, "triptych.v1.preview.latents.model") == b"made"
         assert (await made.next_msg(timeout=5)).data == b"picture"
+
+
+@pytest.mark.parametrize(("role", "stage"), [("encoder", "encode"), ("denoiser", "denoise"), ("decoder", "decode")])
+async def test_a_worker_hears_what_others_of_its_stage_say_in_its_name(guarded: Guarded, role: str, stage: str) -> None:
+    subject = f"triptych.v1.heartbeat.{stage}.x"
+    async with Exchange(guarded.config(role)) as one, Exchange(guarded.config(role)) as other:
+        heard = await one.control.subscribe(subject)
+        await one.control.flush()
+        await other.control.publish(subject, b"beat")
+        assert (await heard.next_msg(timeout=5)).data == b"beat"
 
 
 async def answered(exchange: Exchange, subject: str) -> bytes:
@@ -149,6 +159,9 @@ SUBSCRIBES = {
     "_INBOX.>": set(),
     "_INBOX.router.>": {"router"},
     "triptych.v1.heartbeat.*.*": {"router"},
+    "triptych.v1.heartbeat.encode.x": {"router", "encoder"},
+    "triptych.v1.heartbeat.denoise.x": {"router", "denoiser"},
+    "triptych.v1.heartbeat.decode.x": {"router", "decoder"},
     "triptych.v1.preview.made.*": {"router"},
     "triptych.v1.preview.latents.*": {"decoder"},
     "triptych.events.*": {"router"},

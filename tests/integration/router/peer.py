@@ -103,6 +103,14 @@ class Peer:
             await asyncio.wait([self._heart])
         await self._server.stop(0)
 
+    async def hang_up(self) -> None:
+        """Break every connection, and listen on: the network did it."""
+        address = self.address
+        await self._server.stop(0)
+        self._server = RpcServer(address, [f"triptych.v1.{self.service}"])
+        await self._server.start(self.register)
+        await self._server.set_serving(True)
+
     async def drain(self) -> None:
         """Say that no new work is taken."""
         self._state = WORKER_STATE_DRAINING

@@ -234,6 +234,16 @@ async def test_each_leader_has_a_higher_epoch_and_the_old_one_learns(exchange: E
     await new.confirm()
 
 
+async def test_a_router_that_shares_its_address_is_told_so(exchange: Exchange) -> None:
+    """The other took it for its dead predecessor."""
+    old, new = Leadership(exchange, "shared:1", ttl_s=0.4), Leadership(exchange, "shared:1", ttl_s=0.4)
+    await old.win()
+    await new.win()
+    why = await asyncio.wait_for(old.keep(), 5)
+    assert "it advertises shared:1, as this one does: give each router an address of its own" in why
+    await new.resign()
+
+
 async def test_a_lease_that_is_kept_is_not_taken(exchange: Exchange) -> None:
     """One that is let go is, at once, and so is that of an earlier process on the same address."""
     old = Leadership(exchange, "old:1", ttl_s=0.4)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.integration.exchange.payloads import subject
 from tests.integration.router.bench import CONFIG, Bench, kinds, spec
@@ -16,7 +17,8 @@ from triptych.exchange.store import STREAMS
 from triptych.v1.job_pb2 import JOB_STATE_FAILED, STAGE_DENOISE, Job
 from triptych.v1.tensor_pb2 import DataRef
 
-FAST_RETRY = replace(CONFIG, scheduler=replace(CONFIG.scheduler, backoff_s=0.01))
+FAST_RETRY = replace(CONFIG, scheduler=replace(CONFIG.scheduler, backoff_s=0.01, return_grace_s=0.0))
+ONE_ATTEMPT = replace(FAST_RETRY, scheduler=replace(FAST_RETRY.scheduler, max_attempts=1, return_grace_s=10.0))
 
 
 @pytest.fixture
@@ -116,6 +118,78 @@ async def test_deaths_count_on_when_the_router_dies_too(bench: Bench) -> None:
     assert (await failed(bench, job)).reason is Reason.TOO_MANY_ATTEMPTS
     [last] = [event for event in await bench.events(job.job_id) if event.requeued.tries][-1:]
     assert [(each.stage, each.failure_count) for each in last.requeued.tries] == [(STAGE_DENOISE, 2)]
+
+
+async def test_a_worker_that_was_silent_and_is_heard_again_costs_no_attempt(bench: Bench) -> None:
+    bench.reconfigure(ONE_ATTEMPT)
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    bench.denoiser.beating = False
+    requeued = (await bench.until(job.job_id, "requeued")).requeued
+    assert [(each.failure_count, each.suspect) for each in requeued.tries] == [(1, True)]
+    bench.denoiser.beating = True
+    await bench.denoiser.gate.open()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert (await bench.job(job.job_id)).attempt == 2
+
+
+async def test_a_job_whose_only_attempt_died_with_its_worker_fails_after_a_while(bench: Bench) -> None:
+    bench.reconfigure(replace(ONE_ATTEMPT, scheduler=replace(ONE_ATTEMPT.scheduler, return_grace_s=0.1)))
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    await bench.denoiser.die()
+    error = await failed(bench, job)
+    assert error.reason is Reason.TOO_MANY_ATTEMPTS
+    assert "worker denoiser-0 was lost" in error.message
+
+
+@pytest.mark.parametrize("stage", ["encoder", "denoiser", "decoder"])
+async def test_a_connection_that_breaks_costs_no_attempt_while_the_worker_lives(bench: Bench, stage: str) -> None:
+    bench.reconfigure(ONE_ATTEMPT)
+    peer = getattr(bench, stage)
+    peer.gate.close()
+    job = await bench.submit()
+    await peer.gate.reached()
+    await peer.hang_up()
+    await peer.gate.open()
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_twin_is_refused_by_name_and_the_first_goes_on(bench: Bench, elsewhere: bool) -> None:
+    """Of its stage at another address, or of another stage altogether."""
+    bench.reconfigure(ONE_ATTEMPT)
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    twin = (DenoiserPeer if elsewhere else EncoderPeer)(bench.exchange, "denoiser-0")
+    with capture_logs() as logs:
+        async with twin:
+            async with asyncio.timeout(10):
+                while not (refused := [line for line in logs if line["event"] == "worker_refused"]):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)  # a pause between two looks
+            await bench.denoiser.gate.open()
+            assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert (await bench.job(job.job_id)).attempt == 1
+    assert bench.denoiser.steps[job.job_id] == 4
+    assert not twin.calls
+    assert not [line for line in logs if line["event"] == "worker_lost"]
+    [line] = refused
+    assert (line["address"], line["refused_address"]) == (bench.denoiser.address, twin.address)
+    assert "worker_id" in line["remedy"]
+
+
+async def test_a_worker_that_was_silent_gives_way_to_another_of_its_id(bench: Bench) -> None:
+    await bench.denoiser.gate.open(1)
+    job = await bench.submit()
+    await bench.denoiser.gate.reached(2)
+    bench.denoiser.beating = False
+    twin = DenoiserPeer(bench.exchange, "denoiser-0")
+    await bench.add(twin)
+    assert kinds(await bench.events(job.job_id))[-1] == "succeeded"
+    assert twin.steps[job.job_id] == 4
 
 
 @pytest.mark.parametrize("stage", ["encoder", "denoiser", "decoder"])

@@ -6,12 +6,14 @@ from tests.integration.stages.stage_calls import job
 from triptych.v1.job_pb2 import ATTACHMENT_ROLE_CONTROL_IMAGE, Attachment, JobSpec
 
 _VIDEO = {"frame_count": 9}
+# The stock blocks of SD3 guide by a negative prompt alone.
+_NEGATIVE = {"negative_prompt": "a blue square"}
 _FROM_IMAGE = {"extra": {"strength": 0.6}}
 # Model, fields, and whether it begins with a picture.
 CASES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "sdxl": ("sdxl", {}, False),
     "flux": ("flux", {}, False),
-    "sd3": ("sd3", {}, False),
+    "sd3": ("sd3", _NEGATIVE, False),
     "wan": ("wan", _VIDEO, False),
     "wan from a first frame": ("wan-i2v", _VIDEO, True),
     "sdxl from an image": ("sdxl", _FROM_IMAGE, True),

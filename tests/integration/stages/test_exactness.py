@@ -17,7 +17,7 @@ from triptych.v1.job_pb2 import (
     Attachment,
 )
 
-TEXT = [("sdxl", {}), ("flux", {}), ("sd3", {}), ("wan", {"frame_count": 9})]
+TEXT = [("sdxl", {}), ("flux", {}), ("sd3", {"negative_prompt": "a blue square"}), ("wan", {"frame_count": 9})]
 IMAGE = [
     ("sdxl", {"step_count": 5, "extra": {"strength": 0.6}}),
     ("flux", {"step_count": 5, "extra": {"strength": 0.6}}),
@@ -118,7 +118,9 @@ async def test_each_output_from_an_image_has_noise_of_its_own(
 
 
 async def test_a_negative_prompt_and_no_guidance(calls: StageCalls, stock: StockPipelines) -> None:
-    for spec in (job("sdxl", negative_prompt="a blue square"), job("sdxl", guidance=1.0), job("sd3", guidance=1.0)):
+    negative = {"negative_prompt": "a blue square"}
+    # The stock blocks of SD3 guide by a negative prompt alone.
+    for spec in (job("sdxl", **negative), job("sdxl", guidance=1.0), job("sd3", guidance=1.0, **negative)):
         [file] = await calls.files(spec)
         assert difference(file, stock.frames(spec)) == 0
 

@@ -18,7 +18,15 @@ from tests.stock import StockPipelines
 from triptych.v1.job_pb2 import Attachment, JobSpec
 
 PAUSES = 10
-NETWORKS = {"wan22": {"transformer", "transformer_2"}, "sdxl-control": {"unet", "controlnet"}}
+NETWORKS = {
+    "sdxl": {"unet"},
+    "flux": {"transformer"},
+    "sd3": {"transformer"},
+    "wan": {"transformer"},
+    "wan-i2v": {"transformer"},
+    "wan22": {"transformer", "transformer_2"},
+    "sdxl-control": {"unet", "controlnet"},
+}
 
 
 @pytest.fixture
@@ -46,7 +54,7 @@ async def test_every_model(
     spec = case_spec(case, picture)
     model = PausedModel(tiny_checkpoints, spec.model, thread, PAUSES)
     await assert_exact(model, stock, spec)
-    assert model.blocks.keys() == NETWORKS.get(spec.model, model.blocks.keys())
+    assert model.blocks.keys() == NETWORKS[spec.model]
     assert all(model.blocks.values()), "each network had a share in it"
 
 

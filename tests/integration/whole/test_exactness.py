@@ -12,7 +12,14 @@ from tests.stock import StockPipelines, frames_of
 from triptych.client import Client
 from triptych.v1.job_pb2 import ATTACHMENT_ROLE_IMAGE, Attachment
 
-MODELS = [("shapes", {}), ("sdxl", {}), ("flux", {}), ("sd3", {}), ("wan", {"frame_count": 9})]
+MODELS = [
+    ("shapes", {}),
+    ("sdxl", {}),
+    ("flux", {}),
+    # The stock blocks of SD3 guide by a negative prompt alone.
+    ("sd3", {"negative_prompt": "a blue square"}),
+    ("wan", {"frame_count": 9}),
+]
 
 
 @pytest.mark.parametrize(("model", "fields"), MODELS, ids=[model for model, _ in MODELS])

@@ -25,6 +25,8 @@ def spec(model: str, seed: int = 1, step_count: int = 8, **more: object) -> JobS
     return JobSpec(
         model=model,
         prompt="a red circle",
+        # The stock blocks of SD3 guide by a negative prompt alone.
+        negative_prompt="a blue square" if model == "sd3" else "",
         seed=seed,
         step_count=step_count,
         guidance=3.0,

@@ -94,7 +94,7 @@ async def test_a_worker_that_is_silent_is_lost(clock: Clock, listening: tuple[Fl
     # Two looks a turn: less than a turn's own pause.
     clock.tick_s = TIMEOUT_S / 40
     async with asyncio.timeout(10):
-        assert await reports.get() == WorkerLost("denoiser-0")
+        assert await reports.get() == WorkerLost("denoiser-0", death=1)
 
 
 async def test_so_many_workers_and_no_more(
