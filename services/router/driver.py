@@ -32,6 +32,7 @@ from services.router.pricing import Pricing
 from services.router.reads.decisions import decision, job_of
 from services.router.reads.fleet_watch import FleetWatch
 from services.router.stages import TO_PROTO
+from services.router.store.disk import Disk
 from services.router.store.recorders import Recorders
 from services.router.store.surrender import Surrender
 from services.router.workers.calls import StageCalls
@@ -62,6 +63,7 @@ class Driver:
         jobs: JobTable,
         recorders: Recorders,
         exchange: Exchange,
+        disk: Disk,
     ) -> None:
         self.draining = False
         self._clock = Clock()
@@ -74,7 +76,7 @@ class Driver:
             pricing.hear,
             WorkerLinks(config.worker_tls, config.worker_token),
         )
-        self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
+        self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange, disk)
         self.watch = FleetWatch()
         self.surrender = Surrender(exchange, jobs, recorders, mandate.confirm)
         self._jobs = jobs

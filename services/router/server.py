@@ -102,8 +102,9 @@ class RouterServer(RouterServiceServicer):
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         job_id = (await self._open.watch.job(check_job_id(request.job_id), caller())).job_id
-        self._open.driver.cancel(job_id)
-        return pb.CancelJobResponse(job=await self._open.watch.ended(job_id, caller()))
+        desk = self._open
+        desk.driver.cancel(job_id)
+        return pb.CancelJobResponse(job=await desk.disk.answered(desk.watch.ended(job_id, caller())))
 
     async def EstimateJob(self, request: pb.EstimateJobRequest, context: Context) -> pb.EstimateJobResponse:
         return views.estimate_view(*await self._open.intake.judge(request.spec, caller()))
@@ -137,7 +138,9 @@ class RouterServer(RouterServiceServicer):
     async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
         desk = self._open
         job = await desk.watch.job(check_job_id(request.job_id), caller())
-        amended = await desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
+        desk.disk.check()
+        amending = desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
+        amended = await desk.disk.answered(amending)
         return pb.AmendJobResponse(job=amended)
 
     async def WatchFleet(

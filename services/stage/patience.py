@@ -1,11 +1,11 @@
-"""Puts what took long to make: where its store is full it waits for room."""
+"""Puts what took long to make: where its store is full, or the disk, it waits for room."""
 
 import asyncio
 from collections.abc import Sequence
 
 import structlog
 
-from triptych.exchange import Bundle, Exchange, StoreFull
+from triptych.exchange import Bundle, DiskFull, Exchange, StoreFull
 from triptych.v1.tensor_pb2 import DataRef
 
 log = structlog.get_logger()
@@ -17,11 +17,11 @@ PAUSES_S = (0.5, 2.0, *[10.0] * 60)
 async def put_patiently(
     exchange: Exchange, store: str, bundle: Bundle, pauses_s: Sequence[float] = PAUSES_S
 ) -> DataRef:
-    """Store a bundle, see `Exchange.put`. Raises StoreFull once all pauses are over."""
+    """Store a bundle, see `Exchange.put`. Raises StoreFull, or DiskFull, once all pauses are over."""
     for pause_s in pauses_s:
         try:
             return await exchange.put(store, bundle)
-        except StoreFull:
-            log.warning("room_awaited", store=store, pause_s=pause_s)
+        except (StoreFull, DiskFull) as error:
+            log.warning("room_awaited", reason=error.reason.name, store=store, pause_s=pause_s)
             await asyncio.sleep(pause_s)
     return await exchange.put(store, bundle)

@@ -98,6 +98,8 @@ async def _detach(args: argparse.Namespace, state_dir: Path, startup: Startup, t
     except OSError as error:
         raise Failure(f"the suite could not be started: {error}", EXIT_JOB_FAILED) from error
     startup.close_spinner()
+    if ready["warning"]:
+        terminal.note(f"warning: {ready['warning']}")
     terminal.say(f"the suite runs; router at {ready['address']}; stop it: triptych down")
     terminal.emit(ready)
 
@@ -115,6 +117,8 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
             terminal.note(
                 f"clients need a certificate: {config.tls} has client.pem and client.key, and ca.pem to trust"
             )
+        if suite.disk_shortage is not None:
+            terminal.note(f"warning: {suite.disk_shortage}")
         terminal.tell(
             {
                 "state": "ready",
@@ -122,6 +126,7 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
                 "exchange_url": suite.exchange_url,
                 "pid": os.getpid(),
                 "elapsed_s": round(startup.elapsed_s, 3),
+                "warning": suite.disk_shortage,
             }
         )
 

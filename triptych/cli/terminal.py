@@ -40,11 +40,13 @@ class Terminal:
             print(visible(json.dumps(value, ensure_ascii=False)), flush=True)
 
     def tell(self, value: Any) -> None:
-        """Like `emit`, for a long-lived command: whoever listened may have gone."""
+        """Like `emit`, for a long-lived command: whoever listened may have gone, or the disk be full."""
         try:
             self.emit(value)
         except BrokenPipeError:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+        except OSError:
+            return
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns; a dash stands for an empty cell."""

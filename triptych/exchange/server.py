@@ -16,6 +16,7 @@ _CLIENT_MIB = 16
 
 _LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)\s*$")
 _READY = "Server is ready"
+_UNWRITABLE = "critical write error"
 
 
 def find_nats_server() -> Path:
@@ -82,3 +83,8 @@ def listening_port(line: str) -> int | None:
 def is_ready(line: str) -> bool:
     """Whether this line of the log says that clients will be served; it comes after the port."""
     return _READY in line
+
+
+def is_unwritable(line: str) -> bool:
+    """Whether this line of the log says that a stream takes no writes until the server is started again."""
+    return _UNWRITABLE in line.lower()

@@ -31,10 +31,11 @@ class Readiness(Protocol):
 
 
 class NatsReadiness:
-    """Reads a nats-server's log."""
+    """Reads a nats-server's log. `unwritable` is set while that says that a stream cannot be written."""
 
-    def __init__(self, log: ProcessLog) -> None:
+    def __init__(self, log: ProcessLog, unwritable: asyncio.Event) -> None:
         self._log = log
+        self._unwritable = unwritable
         self._port: int | None = None
         self._listening = asyncio.Event()
         self._ready = asyncio.Event()
@@ -43,6 +44,7 @@ class NatsReadiness:
         """Listen to the log of the server that starts next."""
         self._listening.clear()
         self._ready.clear()
+        self._unwritable.clear()
         self._log.on_line = self._read
 
     async def locate(self) -> str:
@@ -61,6 +63,8 @@ class NatsReadiness:
             self._listening.set()
         if nats_server.is_ready(line):
             self._ready.set()
+        if nats_server.is_unwritable(line):
+            self._unwritable.set()
 
 
 class ServiceReadiness:

@@ -1,6 +1,7 @@
 """All services of a suite on one machine, from start to end."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable
@@ -12,15 +13,17 @@ from typing import Self
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import ExchangeConfig
+from triptych.exchange import ExchangeConfig, ExchangeError
 from triptych.rpc.guard import read_token
 from triptych.supervisor.certificates import NATS, CertificatesError
 from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, router_name, worker_name
+from triptych.supervisor.disk import keep_writable, shortage
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
 from triptych.supervisor.renewal import tell_renewals
 from triptych.supervisor.service import Service, ServiceState
 from triptych.supervisor.state_dir import StateDir
+from triptych.tasks import end
 from triptych.tls import TlsError, TlsFiles
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
@@ -41,16 +44,19 @@ class Suite:
 
     Entering waits until every worker can take jobs. `processes` are the services by name: "nats", "router",
     "encoder-0", "denoiser-0", …. No process outlives it, nor the thread whose event loop runs it.
+    `disk_shortage` is the warning where the stores may outgrow their disk.
     """
 
     def __init__(self, config: SuiteConfig, *, on_change: Callable[[Service], None] | None = None) -> None:
         self.config = config
         self.processes: dict[str, Service] = {}
+        self.disk_shortage: str | None = None
         self._told = on_change
         self._dir = StateDir(config.state_dir)
         self._commands = CommandLines(config, self._dir.run, self._dir.nats, self._dir.secrets)
         self._certificates = config.certificates
-        self._renewing: asyncio.Task[None] | None = None
+        self._nats_unwritable = asyncio.Event()
+        self._keeping: list[asyncio.Task[None]] = []
         self._complete = False
 
     @property
@@ -118,16 +124,17 @@ class Suite:
             raise SuiteError(self._late()) from None
         self._complete = True
         self._write_state()
+        with contextlib.suppress(ExchangeError):
+            self.disk_shortage = await shortage(self.exchange, self._dir.nats)
         if self._certificates is not None:
             # The services look for themselves.
             renewals = tell_renewals(self._certificates.of(NATS), self.processes[NATS].reload)
-            self._renewing = asyncio.create_task(renewals)
+            self._keeping.append(asyncio.create_task(renewals))
 
     async def stop(self) -> None:
         """Drain workers and router, then stop NATS. Every process has ended when this returns."""
         self._complete = False
-        if self._renewing is not None:
-            self._renewing.cancel()
+        await end(*self._keeping)
         grace_s = self.config.drain_s + STOP_MARGIN_S
         served = [service for name, service in self.processes.items() if name != NATS]
         await asyncio.gather(*(service.stop(grace_s) for service in served))
@@ -194,6 +201,7 @@ class Suite:
     async def _start_all(self) -> None:
         nats = self._add(NATS, lambda: self._commands.nats(self.processes[NATS].address))
         nats.start()
+        self._keeping.append(asyncio.create_task(keep_writable(nats, self._nats_unwritable, self._dir.nats)))
         await self._until_ready([nats])
         for index in range(self.config.routers):
             self._add_router(index)
@@ -213,7 +221,7 @@ class Suite:
 
     def _add(self, name: str, command: Callable[[], list[str]]) -> Service:
         log = ProcessLog(self._dir.logs / f"{name}.log")
-        readiness: Readiness = NatsReadiness(log)
+        readiness: Readiness = NatsReadiness(log, self._nats_unwritable)
         if name != NATS:
             readiness = self._service_readiness(name)
         service = Service(name, command, readiness, log, self.config.restarts, self._changed)
@@ -246,7 +254,8 @@ class Suite:
 
     def _changed(self, service: Service) -> None:
         if self._complete and service.state is ServiceState.READY:
-            self._write_state()
+            with contextlib.suppress(OSError):  # on a full disk; it is written again when NATS is started for that
+                self._write_state()
         if self._told is not None:
             self._told(service)
 

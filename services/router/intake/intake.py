@@ -27,6 +27,7 @@ from services.router.intake.validation import too_large
 from services.router.jobs import JobTable, LiveJob, attachment_bytes
 from services.router.pricing import estimate_message
 from services.router.store.compare_and_set import Conflict
+from services.router.store.disk import Disk
 from services.router.store.recorders import Recorders
 from services.router.store.records import SCHEMA_VERSION, JobStore
 from services.router.store.restore import Restore
@@ -34,7 +35,7 @@ from services.router.store.room import Room
 from triptych.durations import seconds_of
 from triptych.endings import is_over
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import ExchangeError, ExchangeUnavailable
+from triptych.exchange import DiskFull, ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState
 
 log = structlog.get_logger()
@@ -61,10 +62,12 @@ class Intake:
         attendance: Attendance,
         restore: Restore,
         room: Room,
+        disk: Disk,
     ) -> None:
         self._attendance = attendance
         self._restore = restore
         self._room = room
+        self._disk = disk
         self._max_attachment_bytes = config.max_attachment_bytes
         self._appraiser = appraiser
         self._driver = driver
@@ -150,7 +153,11 @@ class Intake:
             raise going_down()
 
     def _check_room(self, priced: Priced, tenant: str) -> None:
-        """Whether there is room, whatever the scheduler says. Raises STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED."""
+        """Return if there is room, whatever the scheduler says.
+
+        Raises DISK_FULL, STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED.
+        """
+        self._disk.check()
         self._room.check()
         size = attachment_bytes(priced.spec)
         if size and self._jobs.attachment_bytes + size > self._max_attachment_bytes:
@@ -175,8 +182,10 @@ class Intake:
             if not request_id:
                 self._driver.cancel(job.job_id)
             raise
-        except ExchangeError:
+        except ExchangeError as error:
             self._take_back(job)
+            if isinstance(error, DiskFull):
+                self._disk.note(error)
             raise
         return job.snapshot()
 
@@ -192,6 +201,9 @@ class Intake:
         if claimed is None:
             return None
         _check_digest(request_id, digest, claimed.record.request_digest)
+        if self._recorders.leaves(claimed.record.job.job_id):
+            self._disk.check()
+            raise ExchangeUnavailable("this request's refused job is being removed; try again")
         stored = await self._records.read(tenant, claimed.record.job.job_id)
         if stored is None:
             return None
