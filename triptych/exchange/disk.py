@@ -12,7 +12,8 @@ from triptych.tasks import checked
 T = TypeVar("T")
 
 _FULL = ("no space left on device", "disk quota exceeded")
-_SLOW_S = 0.5
+# How long after a write it is time to ask why there is no answer.
+SLOW_S = 0.5
 # A subject that no stream has.
 _NOTHING = "triptych.nothing"
 
@@ -24,14 +25,14 @@ def says_disk_full(why: str) -> bool:
 
 async def written(writing: Awaitable[T], connection: Connection, stream: str) -> T:
     """The server's answer to a write to the stream. Raises what the write does, and what `check` does meanwhile."""
-    return await checked(writing, partial(check, connection, stream), _SLOW_S)
+    return await checked(writing, partial(check, connection, stream), SLOW_S)
 
 
 async def check(connection: Connection, stream: str) -> None:
     """Return if no write to the stream has failed since the server was started.
 
-    From nats-server 2.14 on no write to that stream is answered until the server is started again, however much room there
-    is by then. A purge, here of nothing, is answered with the error. Raises DiskFull, ExchangeUnavailable.
+    From nats-server 2.14 on no write to that stream is answered until the server is started again, however much room
+    there is by then. A purge, here of nothing, is answered with the error. Raises DiskFull, ExchangeUnavailable.
     """
     request = json.dumps({"filter": _NOTHING}).encode()
     answer = json.loads((await connection.ask(f"$JS.API.STREAM.PURGE.{stream}", request)).data)

@@ -35,6 +35,7 @@ from triptych.exchange.message import from_message, to_message
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX, Store, is_bundle_id
 from triptych.exchange.streams import reconcile, wait_for_streams
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
+from triptych.tasks import checked
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
 
 log = structlog.get_logger(__name__)
@@ -169,8 +170,19 @@ class Exchange:
         return {each: Store(store).manifest_subject(each) in found for each in ids if is_bundle_id(each)}
 
     async def written(self, stream: str, writing: Awaitable[T]) -> T:
-        """The answer to a write of the owner's own to a stream. Raises what it raises, DiskFull without an answer."""
-        return await disk.written(writing, self._control, stream)
+        """The answer to a write of the owner's own to a stream.
+
+        Raises what it raises; where no answer will come DiskFull, and ExchangeUnavailable if the connection was lost
+        meanwhile: then it may be stored, or not.
+        """
+        disconnects = self._control.counters.disconnects
+
+        async def check() -> None:
+            if self._control.counters.disconnects != disconnects:
+                raise ExchangeUnavailable("the connection to NATS was lost before it answered")
+            await self.check_writable(stream)
+
+        return await checked(writing, check, disk.SLOW_S)
 
     async def check_writable(self, stream: str) -> None:
         """Return if no write to a stream has failed; see `disk.check`. Raises DiskFull."""

@@ -215,7 +215,7 @@ class Recorder:
         return True
 
     async def _withdraw(self) -> None:
-        """Leave no trace of a job that was not accepted. That too can need room on the disk: it is tried until it is done."""
+        """Leave no trace of a job that was not accepted. Where the disk is full that has to wait for room as well."""
         self._closed = True
         self._queue.clear()
         try:
