@@ -17,7 +17,7 @@ from triptych.exchange import ExchangeConfig, ExchangeError
 from triptych.rpc.guard import read_token
 from triptych.supervisor.certificates import NATS, CertificatesError
 from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, router_name, worker_name
-from triptych.supervisor.disk import keep_writable, shortage
+from triptych.supervisor.disk import has_room, keep_writable, shortage
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
 from triptych.supervisor.renewal import tell_renewals
@@ -115,6 +115,8 @@ class Suite:
         Raises `SuiteRunning`, `SuiteError`, or `OSError` for a folder that cannot be used. After an error, `stop`.
         """
         self._dir.acquire()
+        if not has_room(self._dir.nats):
+            raise SuiteError(f"the disk of {self._dir.nats} is full; free some of it")
         self._make_secrets()
         _check_free(self.config.listen)
         try:
