@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from triptych.address import Address
 from triptych.exchange import server as nats_server
 from triptych.rpc import Credentials, open_channel
 from triptych.rpc.responses import responses
@@ -36,7 +37,7 @@ class NatsReadiness:
     def __init__(self, log: ProcessLog, unwritable: asyncio.Event) -> None:
         self._log = log
         self._unwritable = unwritable
-        self._port: int | None = None
+        self._address: Address | None = None
         self._listening = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -50,16 +51,16 @@ class NatsReadiness:
     async def locate(self) -> str:
         """Where clients will connect."""
         await self._listening.wait()
-        return f"127.0.0.1:{self._port}"
+        return str(self._address)
 
     async def serves(self, address: str) -> None:
         """Wait for the line that says so."""
         await self._ready.wait()
 
     def _read(self, line: str) -> None:
-        port = nats_server.listening_port(line)
-        if port is not None:
-            self._port = port
+        address = nats_server.listening_address(line)
+        if address is not None:
+            self._address = address
             self._listening.set()
         if nats_server.is_ready(line):
             self._ready.set()

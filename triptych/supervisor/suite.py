@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from triptych.address import Address
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite
 from triptych.errors import Reason, TriptychError
@@ -27,7 +29,6 @@ from triptych.tasks import end
 from triptych.tls import TlsError, TlsFiles
 from triptych.v1.worker_pb2 import WORKER_STATE_READY
 
-EVERYWHERE = ("0.0.0.0", "::")
 # What a process may take beyond its drain before it is killed.
 STOP_MARGIN_S = 5.0
 FLEET_LOOK_EVERY_S = 0.2
@@ -66,9 +67,10 @@ class Suite:
         return ",".join(self._local(self.processes[name].address or self.config.listen) for name in names)
 
     def _local(self, address: str) -> str:
-        # A certificate names localhost rather than an address.
-        reachable = _reachable(address)
-        return reachable if self.config.router_tls is None else f"localhost:{reachable.rpartition(':')[2]}"
+        reachable = Address.parse(address).here
+        # A certificate names localhost rather than an address; but that need not lead to IPv6.
+        named = self.config.router_tls is not None and not reachable.is_ipv6
+        return str(replace(reachable, host="localhost") if named else reachable)
 
     @property
     def _router_names(self) -> list[str]:
@@ -194,8 +196,8 @@ class Suite:
     def _make_secrets(self) -> None:
         try:
             if self._certificates is not None:
-                host = self.config.listen.rpartition(":")[0].strip("[]")
-                self._certificates.make([] if host in EVERYWHERE else [host])
+                address = Address.parse(self.config.listen)
+                self._certificates.make([] if address.is_everywhere else [address.host])
             self._dir.secrets.make(tls=self._certificates.of(NATS) if self._certificates is not None else None)
         except (CertificatesError, TlsError) as error:
             raise SuiteError(str(error)) from error
@@ -305,15 +307,24 @@ def _account(service: Service) -> str:
 
 def _check_free(listen: str) -> None:
     """The router would find out too, but three tries and some seconds later."""
-    host, _, port = listen.rpartition(":")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise SuiteError(f"cannot listen on {listen}: {error.strerror}; choose another address") from error
+    address = Address.parse(listen)
+    try:
+        places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        failures = [error for family, *_, place in places if (error := _try_bind(family, place)) is not None]
+    except socket.gaierror as error:
+        failures, places = [error], []
+    # Of a name's addresses the router leaves those that this machine lacks.
+    taken = [error for error in failures if error.errno == errno.EADDRINUSE]
+    if taken or len(failures) >= len(places):
+        why = (taken or failures)[0].strerror
+        raise SuiteError(f"cannot listen on {listen}: {why}; choose another address")
 
 
-def _reachable(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
+def _try_bind(family: int, place: Any) -> OSError | None:
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        return error
+    return None

@@ -1,7 +1,6 @@
 """The workers that are there, as their heartbeats tell it."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from services.router.core.job import Stage, Task, WorkerInfo
 from services.router.pricing import device_kind
 from services.router.stages import FROM_PROTO
 from services.router.workers.links import WorkerLinks
+from triptych.address import Address
 from triptych.heartbeats import heartbeat_subject, is_worker_id
 from triptych.rpc.channel import RENEWAL_GRACE_S
 from triptych.tls import Stamp, TlsError
@@ -28,7 +28,7 @@ from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat, WorkerState
 log = structlog.get_logger()
 
 HEARTBEAT_SUBJECTS = heartbeat_subject("*", "*")
-_ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
+_MAX_ADDRESS = 262
 # Of each stage: whoever floods one keeps no worker of another out.
 MAX_WORKERS = 4096
 _MAX_MERGE_KEYS = 64
@@ -258,12 +258,19 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
         return None
     good = (
         is_worker_id(beat.worker_id)
-        and _ADDRESS.fullmatch(beat.address)
+        and _is_address(beat.address)
         and beat.stage in FROM_PROTO
         # A worker's own NATS user lets it speak for workers of its stage only.
         and subject == heartbeat_subject(FROM_PROTO[beat.stage].value, beat.worker_id)
     )
     return beat if good else None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return len(text) <= _MAX_ADDRESS and not Address.parse(text).is_everywhere
+    except ValueError:
+        return False
 
 
 def _restarted(old: WorkerHeartbeat, new: WorkerHeartbeat) -> bool:
