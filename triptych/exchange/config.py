@@ -130,11 +130,11 @@ def _check_server(url: str, server: str) -> None:
     """Raises ValueError for what names no server."""
     if not server:
         raise ValueError(f"url: {url!r} names no server, or an empty one")
-    hint = "; an IPv6 address stands in brackets: nats://[::1]:4222"
     try:
         parts = _parts(server)
-        _, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise ValueError(f"url: {server!r}: {error}{hint}") from None
-    if not host:
-        raise ValueError(f"url: {server!r} names no host{hint}")
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        named = False
+    if not named:
+        shown = server.rpartition("@")[2]
+        raise ValueError(f"url: {shown!r} names no host and port; an IPv6 address stands in brackets: nats://[::1]:4222")
