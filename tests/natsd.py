@@ -7,32 +7,34 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from triptych.exchange.server import command_line, is_ready, listening_port
+from triptych.address import Address
+from triptych.exchange.server import command_line, is_ready, listening_address
 
 
 class NatsServer:
     """A nats-server of the tests' own, on a free port. After `kill` or `stop`, `start` keeps port and store."""
 
-    def __init__(self, store_dir: Path, config: Path | None = None) -> None:
+    def __init__(self, store_dir: Path, config: Path | None = None, host: str = "127.0.0.1") -> None:
         self._store_dir = store_dir
         self._config = config
-        self._port: int | None = None
+        self._address = Address(host, 0)
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self._port}"
+        return f"nats://{self._address}"
 
     def start(self) -> None:
         """Start, and return when clients are served, as told by the server's log."""
-        command = command_line(self._store_dir, port=self._port, config=self._config)
+        host, port = self._address.host, self._address.port
+        command = command_line(self._store_dir, host=host, port=port, config=self._config)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         log = self._process.stderr
         assert log is not None
         lines = []
         for line in log:
             lines.append(line)
-            self._port = listening_port(line) or self._port
+            self._address = listening_address(line) or self._address
             if is_ready(line):
                 # A full pipe would stop the server.
                 threading.Thread(target=_drain, args=(log,), daemon=True).start()

@@ -114,6 +114,7 @@ class RunningSuite:
 def running_suite(
     state_dir: Path,
     *,
+    listen: str = "127.0.0.1:0",
     routers: int = 1,
     encoders: int = 1,
     denoisers: int = 1,
@@ -132,6 +133,7 @@ def running_suite(
     config = SuiteConfig(
         state_dir=state_dir,
         catalog=catalog,
+        listen=listen,
         routers=routers,
         encoders=encoders,
         denoisers=denoisers,

@@ -1,10 +1,12 @@
 """Waiting for tasks: to their end, side by side, and for one or an event."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from triptych.tracebacks import clear_frames
+
+T = TypeVar("T")
 
 # How long a cancellation may take before it is repeated.
 _AGAIN_S = 0.5
@@ -59,3 +61,14 @@ async def either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:
         await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
+
+
+async def checked(work: Awaitable[T], check: Callable[[], Awaitable[None]], every_s: float) -> T:
+    """The work's result. `check` is called every so many seconds until there is one: what it raises ends the work."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=every_s))[0]:
+            await check()
+        return task.result()
+    finally:
+        task.cancel()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from services.router.core.config import SchedulerConfig
 from triptych.exchange import ExchangeConfig
-from triptych.rpc.exposure import refuse_unprotected
+from triptych.rpc.exposure import check_advertised, refuse_unprotected
 from triptych.rpc.guard import read_token
 from triptych.tls import TlsFiles
 
@@ -85,6 +85,7 @@ class RouterConfig:
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: must be above 0")
+        check_advertised(self.advertise)
         refuse_unprotected(
             self.listen,
             protected=self.tokens_file is not None or self.tls.ca is not None,

@@ -20,6 +20,7 @@ from services.router.reads.downloads import Downloads
 from services.router.reads.listing import Listing
 from services.router.reads.previews import PreviewFeed
 from services.router.reads.watch import Watch
+from services.router.store.disk import Disk
 from services.router.store.estimates import Estimates
 from services.router.store.event_log import EventStore
 from services.router.store.log_pruning import LogPruning
@@ -68,8 +69,9 @@ class Desk:
         self.jobs = jobs = JobTable(config.max_ended_jobs, config.ended_jobs_s)
         self._retention = retention = Retention(exchange, config.exchange, jobs, mandate.confirm)
         self._room = Room(exchange, config.store_high_water, self._prunings(events, records), self._bound_encodes)
+        self.disk = Disk(exchange)
         self._recorders = recorders = Recorders(events, records, mandate, self._end, lambda: self._room.scarce)
-        self.driver = driver = Driver(config, mandate, self.pricing, jobs, recorders, exchange)
+        self.driver = driver = Driver(config, mandate, self.pricing, jobs, recorders, exchange, self.disk)
         self.attendance = Attendance(config.disconnect_grace_s, jobs, driver.cancel)
         self._restore = Restore(exchange, events, records, jobs, recorders, driver, self.attendance, retention)
         self.intake = Intake(
@@ -83,6 +85,7 @@ class Desk:
             self.attendance,
             self._restore,
             self._room,
+            self.disk,
         )
         self.amend = Amend(catalog, exchange, driver, self.intake, jobs, recorders, records, quotas, retention)
         self.watch = Watch(jobs, events, records, PreviewFeed(exchange.control))
@@ -105,7 +108,7 @@ class Desk:
         for subject, beat in self._roll.fresh(self._config.worker_timeout_s):
             self.driver.fleet.hear(subject, beat)
         await self._room.look()
-        works = (self._estimates.run(), self._room.run(), self._retention.run(), self._listen())
+        works = (self._estimates.run(), self.disk.run(), self._room.run(), self._retention.run(), self._listen())
         self._running = [asyncio.create_task(work) for work in works]
         return self
 

@@ -31,6 +31,7 @@ from services.router.pricing import Pricing
 from services.router.reads.decisions import decision, job_of
 from services.router.reads.fleet_watch import FleetWatch
 from services.router.stages import TO_PROTO
+from services.router.store.disk import Disk
 from services.router.store.recorders import Recorders
 from services.router.store.surrender import Surrender
 from services.router.workers.calls import StageCalls
@@ -61,6 +62,7 @@ class Driver:
         jobs: JobTable,
         recorders: Recorders,
         exchange: Exchange,
+        disk: Disk,
     ) -> None:
         self.draining = False
         self.clock = Clock()
@@ -74,7 +76,7 @@ class Driver:
             WorkerLinks(config.worker_tls, config.worker_token),
             lambda: self.scheduler.config.absence_grace_s,
         )
-        self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange)
+        self.calls = StageCalls(config, mandate, self.fleet, pricing, recorders, self.handle, exchange, disk)
         self.watch = FleetWatch()
         self.surrender = Surrender(exchange, jobs, recorders, mandate.confirm)
         self._jobs = jobs

@@ -109,7 +109,7 @@ class RouterServer(RouterServiceServicer):
             desk.attendance.leave(left, job.job_id)
             return pb.CancelJobResponse(job=job)
         desk.driver.cancel(job.job_id)
-        return pb.CancelJobResponse(job=await desk.watch.ended(job.job_id, caller()))
+        return pb.CancelJobResponse(job=await desk.disk.answered(desk.watch.ended(job.job_id, caller())))
 
     async def EstimateJob(self, request: pb.EstimateJobRequest, context: Context) -> pb.EstimateJobResponse:
         return views.estimate_view(*await self._open.intake.judge(request.spec, caller()))
@@ -143,7 +143,9 @@ class RouterServer(RouterServiceServicer):
     async def AmendJob(self, request: pb.AmendJobRequest, context: Context) -> pb.AmendJobResponse:
         desk = self._open
         job = await desk.watch.job(check_job_id(request.job_id), caller())
-        amended = await desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
+        desk.disk.check()
+        amending = desk.amend.job(job.tenant, job.job_id, request.amendment, request.request_id)
+        amended = await desk.disk.answered(amending)
         return pb.AmendJobResponse(job=amended)
 
     async def WatchFleet(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from triptych.exchange import ExchangeConfig
 from triptych.heartbeats import is_worker_id
-from triptych.rpc.exposure import refuse_unprotected
+from triptych.rpc.exposure import check_advertised, refuse_unprotected
 from triptych.tls import TlsFiles
 
 
@@ -59,6 +59,7 @@ class WorkerConfig:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
 
     def __post_init__(self) -> None:
+        check_advertised(self.advertise)
         refuse_unprotected(
             self.listen,
             protected=self.token_file is not None or self.tls.ca is not None,

@@ -73,4 +73,5 @@ class Startup:
         if self._spinner is not None:
             self._spinner.console.print(visible(text), markup=False, highlight=False)
         else:
-            self._terminal.note(text)
+            with contextlib.suppress(OSError):  # a file on a full disk
+                self._terminal.note(text)

@@ -99,6 +99,8 @@ async def _detach(args: argparse.Namespace, state_dir: Path, startup: Startup, t
     except OSError as error:
         raise Failure(f"the suite could not be started: {error}", EXIT_JOB_FAILED) from error
     startup.close_spinner()
+    if ready["warning"]:
+        terminal.note(f"warning: {ready['warning']}")
     terminal.say(f"the suite runs; router at {ready['address']}; stop it: triptych down")
     _warn(ready["refused"], terminal)
     terminal.emit(ready)
@@ -123,6 +125,8 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
             terminal.note(
                 f"clients need a certificate: {config.tls} has client.pem and client.key, and ca.pem to trust"
             )
+        if suite.disk_shortage is not None:
+            terminal.note(f"warning: {suite.disk_shortage}")
         terminal.tell(
             {
                 "state": "ready",
@@ -131,6 +135,7 @@ async def _stay(config: "SuiteConfig", startup: Startup, terminal: Terminal) -> 
                 "pid": os.getpid(),
                 "elapsed_s": round(startup.elapsed_s, 3),
                 "refused": suite.refused,
+                "warning": suite.disk_shortage,
             }
         )
 

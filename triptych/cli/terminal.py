@@ -51,11 +51,13 @@ class Terminal:
             self._write(json.dumps(value))
 
     def tell(self, value: Any) -> None:
-        """Like `emit`, for a long-lived command: whoever listened may have gone."""
+        """Like `emit`, for a long-lived command: whoever listened may have gone, or the disk be full."""
         try:
             self.emit(value)
         except BrokenPipeError:
             sys.stdout = nowhere()
+        except Unwritable:
+            return
 
     def _write(self, line: str) -> None:
         with _writing():

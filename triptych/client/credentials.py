@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from triptych.address import is_bare_ipv6
 from triptych.client.local_suite import LocalSuite, default_state_dir
 from triptych.rpc import Credentials
 from triptych.rpc.guard import read_token
@@ -27,10 +28,13 @@ def find_credentials(address: str, token: str | None, tls: TlsFiles | None) -> C
 
 
 def hosts_and_ports(address: str) -> list[str]:
-    """The addresses, without their schemes. Raises `ValueError` when one is empty."""
+    """The addresses, without their schemes. Raises `ValueError` when one is empty, or of IPv6 without brackets."""
     found = [each.strip().removeprefix(_TLS_SCHEME) for each in address.split(",")]
     if not all(found):
         raise ValueError(f"router: {address!r} names no address between its commas")
+    for each in found:
+        if is_bare_ipv6(each):
+            raise ValueError(f"router: {each!r} is an IPv6 address, which stands in brackets: [::1]:7460")
     return found
 
 

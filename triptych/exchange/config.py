@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from triptych.tls import TlsFiles
 
@@ -81,8 +81,8 @@ class ExchangeConfig:
     ping_interval_s: float = 5.0
 
     def __post_init__(self) -> None:
-        if not all(self.servers):
-            raise ValueError(f"url: {self.url!r} names no server, or an empty one")
+        for server in self.servers:
+            _check_server(self.url, server)
         if self.storage not in ("file", "memory"):
             raise ValueError(f"storage: {self.storage!r} is neither 'file' nor 'memory'")
         if bool(self.user) != (self.password_file is not None):
@@ -103,7 +103,7 @@ class ExchangeConfig:
     @property
     def shown_url(self) -> str:
         """The URL for people to read: without a user and a password."""
-        parts = [urlsplit(server if "://" in server else f"nats://{server}") for server in self.servers]
+        parts = [_parts(server) for server in self.servers]
         return ",".join(f"{part.scheme}://{part.netloc.rpartition('@')[2]}" for part in parts)
 
     def room_bytes(self, store: str) -> int:
@@ -120,3 +120,23 @@ class ExchangeConfig:
             raise ValueError(f"window_bytes: between chunk_bytes and {MAX_WINDOW_BYTES}, is {self.window_bytes}")
         if self.pending_bytes < self.window_bytes:
             raise ValueError("pending_bytes: must hold a whole window_bytes")
+
+
+def _parts(server: str) -> SplitResult:
+    return urlsplit(server if "://" in server else f"nats://{server}")
+
+
+def _check_server(url: str, server: str) -> None:
+    """Raises ValueError for what names no server."""
+    if not server:
+        raise ValueError(f"url: {url!r} names no server, or an empty one")
+    try:
+        parts = _parts(server)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        named = False
+    if not named:
+        shown = server.rpartition("@")[2]
+        raise ValueError(
+            f"url: {shown!r} names no host and port; an IPv6 address stands in brackets: nats://[::1]:4222"
+        )

@@ -11,15 +11,20 @@ _GONE = {
     "latents": Reason.LATENTS_GONE,
     "outputs": Reason.OUTPUT_GONE,
 }
+_DISK_RETRY_AFTER_S = 30.0
 
 
 class ExchangeError(TriptychError):
     """Base of every error of the exchange: each has its reason in the catalog, so that it travels as it is."""
 
     def __init__(
-        self, message: str, reason: Reason = Reason.INTERNAL, metadata: Mapping[str, str] | None = None
+        self,
+        message: str,
+        reason: Reason = Reason.INTERNAL,
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(reason, message, metadata=metadata)
+        super().__init__(reason, message, metadata=metadata, retry_after_s=retry_after_s)
 
 
 class BundleInvalid(ExchangeError):
@@ -61,6 +66,18 @@ class StoreFull(ExchangeError):
         super().__init__(f"store {store} is full", Reason.STORE_FULL, metadata)
         self.store = store
         self.byte_size = byte_size
+
+
+class DiskFull(ExchangeError):
+    """The disk of NATS's store is full: the server cannot write, whatever the store's own limit; what it has stays."""
+
+    def __init__(self, store: str) -> None:
+        message = (
+            f"The disk of NATS's store is full, {store} cannot be written: free some of it. "
+            "What was accepted is kept, and goes on when there is room."
+        )
+        super().__init__(message, Reason.DISK_FULL, {"store": store}, _DISK_RETRY_AFTER_S)
+        self.store = store
 
 
 class StreamConflict(ExchangeError):

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import nats.aio.client
 import nats.errors
@@ -16,6 +16,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from triptych.errors import Reason
+from triptych.exchange import disk
 from triptych.exchange.bundle import Bundle, Entry
 from triptych.exchange.codec import Encoded, decode, encode
 from triptych.exchange.config import ExchangeConfig
@@ -34,9 +35,11 @@ from triptych.exchange.message import from_message, to_message
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX, Store, is_bundle_id
 from triptych.exchange.streams import reconcile, wait_for_streams
 from triptych.exchange.transfer import Download, Lane, aligned_buffer, send_chunks
+from triptych.tasks import checked
 from triptych.v1.tensor_pb2 import BundleManifest, DataRef
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 # Bundles up to this size travel over the control connection, so many at once each way.
 SMALL_BYTES = 64 * 1024
@@ -114,7 +117,7 @@ class Exchange:
         """Store a bundle; it is complete, and acknowledged by the server, when this returns.
 
         A put that fails, or is cancelled, leaves nothing that can be read. Arrays must not change meanwhile.
-        Raises BundleInvalid, StoreFull.
+        Raises BundleInvalid, StoreFull, DiskFull.
         """
         place = Store(store)
         encoded = encode(bundle)
@@ -165,6 +168,25 @@ class Exchange:
         found = await self.subjects(STREAMS[store], f"{prefix}>")
         ids = {subject.removeprefix(prefix).partition(".")[0] for subject in found}
         return {each: Store(store).manifest_subject(each) in found for each in ids if is_bundle_id(each)}
+
+    async def written(self, stream: str, writing: Awaitable[T]) -> T:
+        """The answer to a write of the owner's own to a stream.
+
+        Raises what it raises; where no answer will come DiskFull, and ExchangeUnavailable if the connection was lost
+        meanwhile: then it may be stored, or not.
+        """
+        disconnects = self._control.counters.disconnects
+
+        async def check() -> None:
+            if self._control.counters.disconnects != disconnects:
+                raise ExchangeUnavailable("the connection to NATS was lost before it answered")
+            await self.check_writable(stream)
+
+        return await checked(writing, check, disk.SLOW_S)
+
+    async def check_writable(self, stream: str) -> None:
+        """Return if no write to a stream has failed; see `disk.check`. Raises DiskFull."""
+        await disk.check(self._control, stream)
 
     async def subjects(self, stream: str, wanted: str) -> dict[str, int]:
         """A stream's subjects that match `wanted`, wildcards allowed, and how many messages each has."""

@@ -9,13 +9,16 @@ import shutil
 import sys
 from pathlib import Path
 
+from triptych.address import Address
+
 # What the server holds: buffers of its streams' blocks, 4 to 8 MB each; and for each client what is on its way to and
 # from it, by default 8 MiB (`ExchangeConfig.window_bytes`).
 _BASE_MIB = 64
 _CLIENT_MIB = 16
 
-_LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)\s*$")
+_LISTENING = re.compile(r"Listening for client connections on (\S+:\d+)\s*$")
 _READY = "Server is ready"
+_UNWRITABLE = "critical write error"
 
 
 def find_nats_server() -> Path:
@@ -54,10 +57,10 @@ def command_line(
 ) -> list[str]:
     """How to start a server that keeps its streams in `store_dir`.
 
-    Without a port it chooses a free one; without a configuration it takes the repository's. Its log goes to standard
-    error. Its memory is bounded by what so many `clients` have on their way, unless GOMEMLIMIT in the environment says
-    otherwise: Go's collector works the harder the nearer it comes to that. Raises FileNotFoundError when there is no
-    binary or no configuration.
+    `host` is an address without brackets. Without a port it chooses a free one; without a configuration it takes the
+    repository's. Its log goes to standard error. Its memory is bounded by what so many `clients` have on their way,
+    unless GOMEMLIMIT in the environment says otherwise: Go's collector works the harder the nearer it comes to that.
+    Raises FileNotFoundError when there is no binary or no configuration.
     """
     return [
         *("/usr/bin/env", f"GOMEMLIMIT={os.environ.get('GOMEMLIMIT') or _memory_limit(clients)}"),
@@ -73,12 +76,17 @@ def _memory_limit(clients: int) -> str:
     return f"{_BASE_MIB + _CLIENT_MIB * clients}MiB"
 
 
-def listening_port(line: str) -> int | None:
-    """The client port, if this line of the log tells it."""
+def listening_address(line: str) -> Address | None:
+    """Where clients connect, if this line of the log tells it."""
     found = _LISTENING.search(line)
-    return int(found.group(1)) if found else None
+    return Address.parse(found.group(1)) if found else None
 
 
 def is_ready(line: str) -> bool:
     """Whether this line of the log says that clients will be served; it comes after the port."""
     return _READY in line
+
+
+def is_unwritable(line: str) -> bool:
+    """Whether this line of the log says that a stream takes no writes until the server is started again."""
+    return _UNWRITABLE in line.lower()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triptych.exchange.connection import Connection
+from triptych.exchange.disk import refuse, written
 from triptych.exchange.errors import BundleInvalid, ExchangeUnavailable, StoreFull
 from triptych.v1.tensor_pb2 import DataRef
 
@@ -59,16 +60,13 @@ class Store:
     async def write(self, connection: Connection, subject: str, data: bytes | memoryview) -> None:
         """Store one message, and return when the server has acknowledged it.
 
-        Raises StoreFull at the store's byte limit.
+        Raises StoreFull at the store's byte limit, DiskFull where the server's disk is full.
         """
-        answer = await connection.ask(subject, data)
+        answer = await written(connection.ask(subject, data), connection, self.stream)
         error = json.loads(answer.data).get("error")
-        if error is None:
-            return
-        code, why = error.get("err_code"), error.get("description", "")
-        if says_full(code, why):
+        if error is not None and says_full(error.get("err_code"), error.get("description", "")):
             raise StoreFull(self.name)
-        raise ExchangeUnavailable(f"store {self.name}: {why}")
+        refuse(self.stream, error)
 
     async def read(self, connection: Connection, subject: str) -> bytes | None:
         """The last message of a subject, or None.
@@ -93,11 +91,10 @@ class Store:
         raise ExchangeUnavailable(f"store {self.name}: {error.get('description')}")
 
     async def purge(self, connection: Connection, bundle_id: str, *, persist: bool = True) -> None:
-        """Remove whatever there is of a bundle; see `Connection.ask`."""
+        """Remove whatever there is of a bundle; see `Connection.ask`. Raises DiskFull too: it takes some room."""
         request = {"filter": f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.>"}
         answer = await self._call(connection, f"STREAM.PURGE.{self.stream}", request, persist=persist)
-        if "error" in answer:
-            raise ExchangeUnavailable(f"store {self.name}: {answer['error'].get('description')}")
+        refuse(self.stream, answer.get("error"))
 
     async def discard(self, connection: Connection, bundle_id: str) -> None:
         """Remove whatever a put that ended early has sent over this connection, messages still on their way included.
@@ -105,7 +102,7 @@ class Store:
         A purge overtakes published messages inside the server, but these keep their order: one more, whose answer
         comes last, shows that all have been dealt with.
         """
-        await connection.ask(f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.end")
+        await written(connection.ask(f"{SUBJECT_PREFIX}.{self.name}.{bundle_id}.end"), connection, self.stream)
         await self.purge(connection, bundle_id)
 
     async def _call(

@@ -14,7 +14,8 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
 
 from triptych.exchange.config import ExchangeConfig
-from triptych.exchange.errors import StreamConflict
+from triptych.exchange.disk import says_disk_full
+from triptych.exchange.errors import DiskFull, StreamConflict
 from triptych.exchange.store import STREAMS, SUBJECT_PREFIX
 
 EVENTS_STREAM = "EVENTS"
@@ -91,8 +92,8 @@ def _settings(spec: StreamSpec, config: ExchangeConfig) -> dict[str, Any]:
 async def reconcile(jetstream: JetStreamContext, config: ExchangeConfig) -> None:
     """Create the streams that are missing and bring the others to their configuration; safe to do at once by many.
 
-    Raises StreamConflict, naming the stream, when the server refuses a change; nats.js.errors.ServiceUnavailableError
-    while JetStream is not there.
+    Raises StreamConflict, naming the stream, when the server refuses a change; DiskFull;
+    nats.js.errors.ServiceUnavailableError while JetStream is not there.
     """
     for spec in stream_specs(config):
         try:
@@ -100,6 +101,8 @@ async def reconcile(jetstream: JetStreamContext, config: ExchangeConfig) -> None
         except nats.js.errors.ServiceUnavailableError:
             raise
         except nats.js.errors.APIError as error:
+            if says_disk_full(error.description or ""):
+                raise DiskFull(spec.name) from error
             raise StreamConflict(spec.name, error.description or str(error)) from error
 
 

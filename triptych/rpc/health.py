@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from triptych.address import Address
 from triptych.streams import fit_streams
 from triptych.tls import TlsError, TlsFiles, channel_credentials
 
 ANSWER_TIMEOUT_S = 5.0
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 
 
 def check(address: str, timeout_s: float = ANSWER_TIMEOUT_S, tls: TlsFiles | None = None) -> str:
@@ -48,17 +48,17 @@ def own_tls() -> TlsFiles | None:
 
 
 def reachable(listen: str) -> str:
-    """The address at which a server that listens on `host:port` is reached from its own machine."""
-    host, _, port = listen.rpartition(":")
-    return f"{_EVERYWHERE.get(host, host)}:{port}"
+    """The address at which a server is reached from its own machine. Raises `ValueError` for what is no `host:port`."""
+    return str(Address.parse(listen).here)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check once, say the answer, return the exit status."""
     fit_streams()
-    address = arguments[0] if arguments else reachable(os.environ.get("TRIPTYCH_LISTEN", ""))
-    if address.endswith(":"):
-        print("usage: python -m triptych.rpc.health HOST:PORT (or set TRIPTYCH_LISTEN)", file=sys.stderr)
+    try:
+        address = arguments[0] if arguments else reachable(os.environ.get("TRIPTYCH_LISTEN", ""))
+    except ValueError as error:
+        print(f"usage: python -m triptych.rpc.health HOST:PORT (or set TRIPTYCH_LISTEN): {error}", file=sys.stderr)
         return 2
     try:
         status = check(address, tls=own_tls())

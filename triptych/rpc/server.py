@@ -1,11 +1,13 @@
 """A gRPC server with health, reflection, keepalive, the error translation and an orderly end."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from triptych.address import Address
 from triptych.rpc.channel import KEEPALIVE_OPTIONS, MESSAGE_BYTES, METADATA_BYTES
 from triptych.rpc.guard import Guard, everyone
 from triptych.rpc.reflection import add_reflection
@@ -86,7 +88,6 @@ class RpcServer:
         self._server = None
 
     def _bind(self, server: grpc.aio.Server) -> str:
-        host = self._listen.rpartition(":")[0]
         try:
             if self._tls is None:
                 port = server.add_insecure_port(self._listen)
@@ -94,4 +95,6 @@ class RpcServer:
                 port = server.add_secure_port(self._listen, ServerCertificates(self._tls).credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._listen}: {error}") from error
-        return f"{host}:{port}"
+        return (
+            self._listen if self._listen.startswith("unix:") else str(replace(Address.parse(self._listen), port=port))
+        )

@@ -4,10 +4,11 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from triptych.address import Address
 from triptych.exchange import server as nats_server
 from triptych.rpc.exposure import is_loopback
 from triptych.supervisor.certificates import CLIENT, Certificates
@@ -18,7 +19,6 @@ from triptych.tls import TlsFiles
 WORKER_ROLES = ("encoder", "denoiser", "decoder")
 MAX_WORKERS = 64
 MAX_ROUTERS = 8
-MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,11 @@ class SuiteConfig:
                 raise ValueError(f"{path}: no such file")
         if self.drain_s < 0:
             raise ValueError("drain: must not be negative")
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > MAX_PORT:
+        try:
+            address = Address.parse(self.listen)
+        except ValueError as error:
+            raise ValueError(f"listen: {error}") from None
+        if not address.host:
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
 
     @property
@@ -77,7 +80,7 @@ class SuiteConfig:
     def router_tls(self) -> TlsFiles | None:
         """What calls from this machine to the router are made with; None where it has no certificate.
 
-        One that `router_config` names trusts itself, and must name localhost.
+        One that `router_config` names trusts itself, and must name localhost, or the IPv6 address that it listens on.
         """
         if self.certificates is not None and not self.has_own_tls:
             return self.certificates.of(CLIENT)
@@ -99,6 +102,11 @@ class SuiteConfig:
 
     def _router_settings(self) -> dict[str, Any]:
         return tomllib.loads(self.router_config.read_text(encoding="utf-8")) if self.router_config is not None else {}
+
+    @property
+    def loopback(self) -> str:
+        """Where NATS and the workers listen: of the router's family, so that a suite can be of IPv6 alone."""
+        return Address.parse(self.listen).loopback
 
     def count(self, role: str) -> int:
         """How many workers of a role it starts with."""
@@ -123,10 +131,12 @@ class CommandLines:
 
     def nats(self, address: str | None) -> list[str]:
         """A nats-server, on its earlier address if it had one: its clients know no other."""
-        port = int(address.rpartition(":")[2]) if address else None
+        port = Address.parse(address).port if address else None
         config = self._config
         clients = config.routers + sum(map(config.count, WORKER_ROLES))
-        return nats_server.command_line(self._nats_dir, port=port, config=self._secrets.nats_config, clients=clients)
+        return nats_server.command_line(
+            self._nats_dir, host=config.loopback, port=port, config=self._secrets.nats_config, clients=clients
+        )
 
     def router(self, index: int, address: str | None, exchange_url: str) -> list[str]:
         """The router number `index`, on its earlier address if it had one; else so many ports past the first's."""
@@ -140,8 +150,8 @@ class CommandLines:
         return self._service("router", name, address or self._listen(index), exchange_url, own)
 
     def _listen(self, index: int) -> str:
-        host, _, port = self._config.listen.rpartition(":")
-        return f"{host}:{int(port) + index if int(port) else 0}"
+        first = Address.parse(self._config.listen)
+        return str(replace(first, port=first.port + index if first.port else 0))
 
     def worker(self, role: str, index: int, exchange_url: str) -> list[str]:
         """The worker number `index` of its role."""
@@ -155,7 +165,7 @@ class CommandLines:
             *("--exchange.manage_streams", "false"),
             *self._tls("tls", role),
         ]
-        return self._service(role, name, "127.0.0.1:0", exchange_url, own)
+        return self._service(role, name, str(Address(self._config.loopback, 0)), exchange_url, own)
 
     def _service(self, role: str, name: str, listen: str, exchange_url: str, own: Sequence[str]) -> list[str]:
         return [

@@ -1,5 +1,6 @@
 """What a process wrote: a file of bounded size, and the last lines at hand."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +24,10 @@ class ProcessLog:
         self._partial = b""
 
     def write(self, data: bytes) -> None:
-        """Add output of the process, in pieces of any size."""
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-        if self._file.tell() + len(data) > self._max_bytes:
-            self._rotate()
-        self._file.write(data)
+        """Add output of the process, in pieces of any size. What a full disk does not take is in `tail` alone."""
+        # An error would end whoever reads the process's pipe, and the process would block as soon as that is full.
+        with contextlib.suppress(OSError):
+            self._append(data)
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             self._take(line)
@@ -46,6 +45,13 @@ class ProcessLog:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _append(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        if self._file.tell() + len(data) > self._max_bytes:
+            self._rotate()
+        self._file.write(data)
 
     def _take(self, line: bytes) -> None:
         text = line[:MAX_LINE_BYTES].decode(errors="replace").rstrip()

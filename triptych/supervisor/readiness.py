@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from triptych.address import Address
 from triptych.exchange import server as nats_server
 from triptych.rpc import Credentials, open_channel
 from triptych.rpc.responses import responses
@@ -31,11 +32,12 @@ class Readiness(Protocol):
 
 
 class NatsReadiness:
-    """Reads a nats-server's log."""
+    """Reads a nats-server's log. `unwritable` is set while that says that a stream cannot be written."""
 
-    def __init__(self, log: ProcessLog) -> None:
+    def __init__(self, log: ProcessLog, unwritable: asyncio.Event) -> None:
         self._log = log
-        self._port: int | None = None
+        self._unwritable = unwritable
+        self._address: Address | None = None
         self._listening = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -43,24 +45,27 @@ class NatsReadiness:
         """Listen to the log of the server that starts next."""
         self._listening.clear()
         self._ready.clear()
+        self._unwritable.clear()
         self._log.on_line = self._read
 
     async def locate(self) -> str:
         """Where clients will connect."""
         await self._listening.wait()
-        return f"127.0.0.1:{self._port}"
+        return str(self._address)
 
     async def serves(self, address: str) -> None:
         """Wait for the line that says so."""
         await self._ready.wait()
 
     def _read(self, line: str) -> None:
-        port = nats_server.listening_port(line)
-        if port is not None:
-            self._port = port
+        address = nats_server.listening_address(line)
+        if address is not None:
+            self._address = address
             self._listening.set()
         if nats_server.is_ready(line):
             self._ready.set()
+        if nats_server.is_unwritable(line):
+            self._unwritable.set()
 
 
 class ServiceReadiness:

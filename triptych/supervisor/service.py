@@ -23,6 +23,8 @@ class ServiceState(Enum):
     # Its server answers; it loads models, or looks for what it needs.
     LISTENING = "loading"
     READY = "ready"
+    # It runs, and lacks what only a person can give it.
+    BLOCKED = "blocked"
     WAITING = "waiting to restart"
     FAILED = "failed"
 
@@ -109,6 +111,15 @@ class Service:
         """SIGKILL. It is started again by the policy."""
         if self._process is not None:
             self._process.kill()
+
+    def recycle(self) -> None:
+        """SIGTERM. It is started again by the policy."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def block(self, why: str) -> None:
+        """Say what it lacks, until it is started again."""
+        self._enter(ServiceState.BLOCKED, why)
 
     def reload(self) -> None:
         """SIGHUP: have it read its files again."""

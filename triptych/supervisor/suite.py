@@ -1,6 +1,8 @@
 """All services of a suite on one machine, from start to end."""
 
 import asyncio
+import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -9,23 +11,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from triptych.address import Address
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import ExchangeConfig
+from triptych.exchange import ExchangeConfig, ExchangeError
 from triptych.rpc.guard import read_token
 from triptych.supervisor.certificates import NATS, CertificatesError
 from triptych.supervisor.config import WORKER_ROLES, CommandLines, SuiteConfig, router_name, worker_name
+from triptych.supervisor.disk import has_room, keep_writable, shortage
 from triptych.supervisor.process_log import ProcessLog
 from triptych.supervisor.readiness import NatsReadiness, Readiness, ServiceReadiness
 from triptych.supervisor.renewal import tell_renewals
 from triptych.supervisor.service import Service, ServiceState
 from triptych.supervisor.state_dir import StateDir
+from triptych.tasks import end
 from triptych.tls import TlsError, TlsFiles
 from triptych.v1.router_service_pb2 import Worker
 from triptych.v1.worker_pb2 import WORKER_STATE_READY, WORKER_STATE_UNABLE
 
-EVERYWHERE = ("0.0.0.0", "::")
 # What a process may take beyond its drain before it is killed.
 STOP_MARGIN_S = 5.0
 FLEET_LOOK_EVERY_S = 0.2
@@ -42,16 +46,19 @@ class Suite:
 
     Entering waits until every worker can take jobs. `processes` are the services by name: "nats", "router",
     "encoder-0", "denoiser-0", …. No process outlives it, nor the thread whose event loop runs it.
+    `disk_shortage` is the warning where the stores may outgrow their disk.
     """
 
     def __init__(self, config: SuiteConfig, *, on_change: Callable[[Service], None] | None = None) -> None:
         self.config = config
         self.processes: dict[str, Service] = {}
+        self.disk_shortage: str | None = None
         self._told = on_change
         self._dir = StateDir(config.state_dir)
         self._commands = CommandLines(config, self._dir.run, self._dir.nats, self._dir.secrets)
         self._certificates = config.certificates
-        self._renewing: asyncio.Task[None] | None = None
+        self._nats_unwritable = asyncio.Event()
+        self._keeping: list[asyncio.Task[None]] = []
         self._complete = False
         # Models that cannot be served, as the workers said when they were last waited for, and why.
         self.refused: dict[str, str] = {}
@@ -63,9 +70,10 @@ class Suite:
         return ",".join(self._local(self.processes[name].address or self.config.listen) for name in names)
 
     def _local(self, address: str) -> str:
-        # A certificate names localhost rather than an address.
-        reachable = _reachable(address)
-        return reachable if self.config.router_tls is None else f"localhost:{reachable.rpartition(':')[2]}"
+        reachable = Address.parse(address).here
+        # A certificate names localhost rather than an address; but that need not lead to IPv6.
+        named = self.config.router_tls is not None and not reachable.is_ipv6
+        return str(replace(reachable, host="localhost") if named else reachable)
 
     @property
     def _router_names(self) -> list[str]:
@@ -112,6 +120,8 @@ class Suite:
         Raises `SuiteRunning`, `SuiteError`, or `OSError` for a folder that cannot be used. After an error, `stop`.
         """
         self._dir.acquire()
+        if not has_room(self._dir.nats):
+            raise SuiteError(f"the disk of {self._dir.nats} is full; free some of it")
         self._make_secrets()
         _check_free(self.config.listen)
         try:
@@ -121,16 +131,17 @@ class Suite:
             raise SuiteError(self._late()) from None
         self._complete = True
         self._write_state()
+        with contextlib.suppress(ExchangeError):
+            self.disk_shortage = await shortage(self.exchange, self._dir.nats)
         if self._certificates is not None:
             # The services look for themselves.
             renewals = tell_renewals(self._certificates.of(NATS), self.processes[NATS].reload)
-            self._renewing = asyncio.create_task(renewals)
+            self._keeping.append(asyncio.create_task(renewals))
 
     async def stop(self) -> None:
         """Drain workers and router, then stop NATS. Every process has ended when this returns."""
         self._complete = False
-        if self._renewing is not None:
-            self._renewing.cancel()
+        await end(*self._keeping)
         grace_s = self.config.drain_s + STOP_MARGIN_S
         served = [service for name, service in self.processes.items() if name != NATS]
         await asyncio.gather(*(service.stop(grace_s) for service in served))
@@ -188,8 +199,8 @@ class Suite:
     def _make_secrets(self) -> None:
         try:
             if self._certificates is not None:
-                host = self.config.listen.rpartition(":")[0].strip("[]")
-                self._certificates.make([] if host in EVERYWHERE else [host])
+                address = Address.parse(self.config.listen)
+                self._certificates.make([] if address.is_everywhere else [address.host])
             self._dir.secrets.make(tls=self._certificates.of(NATS) if self._certificates is not None else None)
         except (CertificatesError, TlsError) as error:
             raise SuiteError(str(error)) from error
@@ -197,6 +208,7 @@ class Suite:
     async def _start_all(self) -> None:
         nats = self._add(NATS, lambda: self._commands.nats(self.processes[NATS].address))
         nats.start()
+        self._keeping.append(asyncio.create_task(keep_writable(nats, self._nats_unwritable, self._dir.nats)))
         await self._until_ready([nats])
         for index in range(self.config.routers):
             self._add_router(index)
@@ -216,7 +228,7 @@ class Suite:
 
     def _add(self, name: str, command: Callable[[], list[str]]) -> Service:
         log = ProcessLog(self._dir.logs / f"{name}.log")
-        readiness: Readiness = NatsReadiness(log)
+        readiness: Readiness = NatsReadiness(log, self._nats_unwritable)
         if name != NATS:
             readiness = self._service_readiness(name)
         service = Service(name, command, readiness, log, self.config.restarts, self._changed)
@@ -278,7 +290,8 @@ class Suite:
 
     def _changed(self, service: Service) -> None:
         if self._complete and service.state is ServiceState.READY:
-            self._write_state()
+            with contextlib.suppress(OSError):  # on a full disk; it is written again when NATS is started for that
+                self._write_state()
         if self._told is not None:
             self._told(service)
 
@@ -336,15 +349,24 @@ def _account(service: Service) -> str:
 
 def _check_free(listen: str) -> None:
     """The router would find out too, but three tries and some seconds later."""
-    host, _, port = listen.rpartition(":")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise SuiteError(f"cannot listen on {listen}: {error.strerror}; choose another address") from error
+    address = Address.parse(listen)
+    try:
+        places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        failures = [error for family, *_, place in places if (error := _try_bind(family, place)) is not None]
+    except socket.gaierror as error:
+        failures, places = [error], []
+    # Of a name's addresses the router leaves those that this machine lacks.
+    taken = [error for error in failures if error.errno == errno.EADDRINUSE]
+    if taken or len(failures) >= len(places):
+        why = (taken or failures)[0].strerror
+        raise SuiteError(f"cannot listen on {listen}: {why}; choose another address")
 
 
-def _reachable(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
+def _try_bind(family: int, place: Any) -> OSError | None:
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        return error
+    return None

@@ -48,7 +48,7 @@ class DecoderServiceServicer(object):
 
     def Decode(self, request, context):
         """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
-        FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+        FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,7 @@ class DecoderServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DecoderServiceAsyncStub: ...
     Decode: _grpc.UnaryUnaryMultiCallable[_decoder_service_pb2.DecodeRequest, _decoder_service_pb2.DecodeResponse]
     """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
-    FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+    FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
     """
 
 @_typing.type_check_only
@@ -45,7 +45,7 @@ class DecoderServiceAsyncStub(DecoderServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Decode: _aio.UnaryUnaryMultiCallable[_decoder_service_pb2.DecodeRequest, _decoder_service_pb2.DecodeResponse]  # type: ignore[assignment]
     """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
-    FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+    FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
     """
 
 class DecoderServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -58,7 +58,7 @@ class DecoderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_decoder_service_pb2.DecodeResponse, _abc.Awaitable[_decoder_service_pb2.DecodeResponse]]:
         """Decodes one output and leaves the file on the exchange. Errors: INVALID_ARGUMENT (an unknown model too),
-        FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+        FAILED_PRECONDITION with reason LATENTS_GONE or CONDITIONING_GONE (made again), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
         """
 
 def add_DecoderServiceServicer_to_server(servicer: DecoderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -54,7 +54,7 @@ class DenoiserServiceServicer(object):
     def Denoise(self, request, context):
         """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
         the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
-        with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
+        with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store or disk),
         UNAVAILABLE (draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

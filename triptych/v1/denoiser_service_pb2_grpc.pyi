@@ -36,7 +36,7 @@ class DenoiserServiceStub:
     Denoise: _grpc.UnaryStreamMultiCallable[_denoiser_service_pb2.DenoiseRequest, _denoiser_service_pb2.DenoiseResponse]
     """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
     the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
-    with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
+    with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store or disk),
     UNAVAILABLE (draining).
     """
     AmendDenoise: _grpc.UnaryUnaryMultiCallable[_denoiser_service_pb2.AmendDenoiseRequest, _denoiser_service_pb2.AmendDenoiseResponse]
@@ -52,7 +52,7 @@ class DenoiserServiceAsyncStub(DenoiserServiceStub):
     Denoise: _aio.UnaryStreamMultiCallable[_denoiser_service_pb2.DenoiseRequest, _denoiser_service_pb2.DenoiseResponse]  # type: ignore[assignment]
     """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
     the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
-    with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
+    with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store or disk),
     UNAVAILABLE (draining).
     """
     AmendDenoise: _aio.UnaryUnaryMultiCallable[_denoiser_service_pb2.AmendDenoiseRequest, _denoiser_service_pb2.AmendDenoiseResponse]  # type: ignore[assignment]
@@ -71,7 +71,7 @@ class DenoiserServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_denoiser_service_pb2.DenoiseResponse], _abc.AsyncIterator[_denoiser_service_pb2.DenoiseResponse]]:
         """Streams step progress; each output's latents are durable on the exchange before their event is sent. Cancelling
         the call stops the job before its next block. Errors: INVALID_ARGUMENT (an unknown model too), FAILED_PRECONDITION
-        with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store),
+        with reason CONDITIONING_GONE (encode again), RESOURCE_EXHAUSTED (no free slot, memory, or a full store or disk),
         UNAVAILABLE (draining).
         """
 

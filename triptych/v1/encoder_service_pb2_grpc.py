@@ -53,7 +53,7 @@ class EncoderServiceServicer(object):
 
     def Encode(self, request, context):
         """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
-        input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+        input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,7 @@ class EncoderServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EncoderServiceAsyncStub: ...
     Encode: _grpc.UnaryUnaryMultiCallable[_encoder_service_pb2.EncodeRequest, _encoder_service_pb2.EncodeResponse]
     """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
-    input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+    input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
     """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_encoder_service_pb2.CountTokensRequest, _encoder_service_pb2.CountTokensResponse]
     """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
@@ -49,7 +49,7 @@ class EncoderServiceAsyncStub(EncoderServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Encode: _aio.UnaryUnaryMultiCallable[_encoder_service_pb2.EncodeRequest, _encoder_service_pb2.EncodeResponse]  # type: ignore[assignment]
     """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
-    input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+    input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
     """
     CountTokens: _aio.UnaryUnaryMultiCallable[_encoder_service_pb2.CountTokensRequest, _encoder_service_pb2.CountTokensResponse]  # type: ignore[assignment]
     """Foretells what the model's tokenizers would read of a job's texts; runs no block. Errors: INVALID_ARGUMENT (an
@@ -66,7 +66,7 @@ class EncoderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_encoder_service_pb2.EncodeResponse, _abc.Awaitable[_encoder_service_pb2.EncodeResponse]]:
         """Runs each block before "denoise" whose result is not in the cache. Errors: INVALID_ARGUMENT (an unknown model, or
-        input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store), UNAVAILABLE (draining).
+        input that it refuses), RESOURCE_EXHAUSTED (memory, or a full store or disk), UNAVAILABLE (draining).
         """
 
     @_abc_1.abstractmethod

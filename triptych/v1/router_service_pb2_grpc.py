@@ -105,9 +105,9 @@ class RouterServiceServicer(object):
 
     def SubmitJob(self, request, context):
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
-        cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
-        of late, or NATS is away).
+        with another payload), RESOURCE_EXHAUSTED (shed, or no room in the stores: STORE_FULL, or on their disk: DISK_FULL),
+        FAILED_PRECONDITION (longer than any pool takes, a deadline that cannot be met, or a model that no worker of a stage
+        can serve), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,7 +145,8 @@ class RouterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Idempotent. A job that has ended stays as it is.
+        """Idempotent. A job that has ended stays as it is. RESOURCE_EXHAUSTED with reason DISK_FULL: it stops, and is recorded
+        as cancelled when there is room.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,9 +156,9 @@ class RouterServiceServicer(object):
         """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
         kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
-        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-        reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
-        kept), JOB_ENDED (failed or cancelled).
+        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed, or DISK_FULL; the job goes on as it was),
+        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its
+        pictures are not kept), JOB_ENDED (failed or cancelled).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,9 +37,9 @@ class RouterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RouterServiceAsyncStub: ...
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
-    cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
-    of late, or NATS is away).
+    with another payload), RESOURCE_EXHAUSTED (shed, or no room in the stores: STORE_FULL, or on their disk: DISK_FULL),
+    FAILED_PRECONDITION (longer than any pool takes, a deadline that cannot be met, or a model that no worker of a stage
+    can serve), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -55,14 +55,16 @@ class RouterServiceStub:
     ListJobs: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]
     """Newest first."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.CancelJobRequest, _router_service_pb2.CancelJobResponse]
-    """Idempotent. A job that has ended stays as it is."""
+    """Idempotent. A job that has ended stays as it is. RESOURCE_EXHAUSTED with reason DISK_FULL: it stops, and is recorded
+    as cancelled when there is room.
+    """
     AmendJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]
     """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
     kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
-    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-    reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
-    kept), JOB_ENDED (failed or cancelled).
+    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed, or DISK_FULL; the job goes on as it was),
+    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its
+    pictures are not kept), JOB_ENDED (failed or cancelled).
     """
     EstimateJob: _grpc.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]
     """Price and verdict, the tenant's quota included; runs nothing."""
@@ -83,9 +85,9 @@ class RouterServiceAsyncStub(RouterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.SubmitJobRequest, _router_service_pb2.SubmitJobResponse]  # type: ignore[assignment]
     """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-    with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
-    cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
-    of late, or NATS is away).
+    with another payload), RESOURCE_EXHAUSTED (shed, or no room in the stores: STORE_FULL, or on their disk: DISK_FULL),
+    FAILED_PRECONDITION (longer than any pool takes, a deadline that cannot be met, or a model that no worker of a stage
+    can serve), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_router_service_pb2.WatchJobRequest, _router_service_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Streams a job's events, those past after_sequence first, and ends after the terminal one. Of a job that is over
@@ -101,14 +103,16 @@ class RouterServiceAsyncStub(RouterServiceStub):
     ListJobs: _aio.UnaryUnaryMultiCallable[_router_service_pb2.ListJobsRequest, _router_service_pb2.ListJobsResponse]  # type: ignore[assignment]
     """Newest first."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.CancelJobRequest, _router_service_pb2.CancelJobResponse]  # type: ignore[assignment]
-    """Idempotent. A job that has ended stays as it is."""
+    """Idempotent. A job that has ended stays as it is. RESOURCE_EXHAUSTED with reason DISK_FULL: it stops, and is recorded
+    as cancelled when there is room.
+    """
     AmendJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.AmendJobRequest, _router_service_pb2.AmendJobResponse]  # type: ignore[assignment]
     """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
     queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
     kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
-    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-    reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
-    kept), JOB_ENDED (failed or cancelled).
+    Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed, or DISK_FULL; the job goes on as it was),
+    FAILED_PRECONDITION with reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its
+    pictures are not kept), JOB_ENDED (failed or cancelled).
     """
     EstimateJob: _aio.UnaryUnaryMultiCallable[_router_service_pb2.EstimateJobRequest, _router_service_pb2.EstimateJobResponse]  # type: ignore[assignment]
     """Price and verdict, the tenant's quota included; runs nothing."""
@@ -132,9 +136,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.SubmitJobResponse, _abc.Awaitable[_router_service_pb2.SubmitJobResponse]]:
         """Answers when the job is durable. Errors: INVALID_ARGUMENT (an unknown model too), ALREADY_EXISTS (request id used
-        with another payload), RESOURCE_EXHAUSTED (shed), FAILED_PRECONDITION (longer than any pool takes, a deadline that
-        cannot be met, or a model that no worker of a stage can serve), UNAVAILABLE (no worker has run a stage of the model
-        of late, or NATS is away).
+        with another payload), RESOURCE_EXHAUSTED (shed, or no room in the stores: STORE_FULL, or on their disk: DISK_FULL),
+        FAILED_PRECONDITION (longer than any pool takes, a deadline that cannot be met, or a model that no worker of a stage
+        can serve), UNAVAILABLE (no worker has run a stage of the model of late, or NATS is away).
         """
 
     @_abc_1.abstractmethod
@@ -180,7 +184,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _router_service_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_router_service_pb2.CancelJobResponse, _abc.Awaitable[_router_service_pb2.CancelJobResponse]]:
-        """Idempotent. A job that has ended stays as it is."""
+        """Idempotent. A job that has ended stays as it is. RESOURCE_EXHAUSTED with reason DISK_FULL: it stops, and is recorded
+        as cancelled when there is room.
+        """
 
     @_abc_1.abstractmethod
     def AmendJob(
@@ -191,9 +197,9 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Changes a job that was accepted. More work passes admission again and ranks anew with the total. A running or
         queued job is changed in place; a finished one stays as it is, and the answer is a new job that goes on from its
         kept latents, or the job itself if that has run as many steps. A job that is being decoded counts as finished.
-        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed; the job goes on as it was), FAILED_PRECONDITION with
-        reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its pictures are not
-        kept), JOB_ENDED (failed or cancelled).
+        Errors: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (shed, or DISK_FULL; the job goes on as it was),
+        FAILED_PRECONDITION with reason LATENTS_GONE (after their retention, or sooner where room is short), INPUT_GONE (its
+        pictures are not kept), JOB_ENDED (failed or cancelled).
         """
 
     @_abc_1.abstractmethod

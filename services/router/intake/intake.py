@@ -28,6 +28,7 @@ from services.router.intake.validation import too_large
 from services.router.jobs import JobTable, LiveJob, attachment_bytes
 from services.router.pricing import estimate_message
 from services.router.store.compare_and_set import Conflict
+from services.router.store.disk import Disk
 from services.router.store.recorders import Recorders
 from services.router.store.records import SCHEMA_VERSION, JobStore
 from services.router.store.restore import Restore
@@ -36,7 +37,7 @@ from services.router.workers.token_counts import foretold_cuts
 from triptych.durations import seconds_of
 from triptych.endings import is_abandoned, is_over
 from triptych.errors import Reason, TriptychError
-from triptych.exchange import ExchangeError, ExchangeUnavailable
+from triptych.exchange import DiskFull, ExchangeError, ExchangeUnavailable
 from triptych.v1.job_pb2 import Job, JobEvent, JobQueued, JobRecord, JobSpec, JobState, TextReading
 
 log = structlog.get_logger()
@@ -60,10 +61,12 @@ class Intake:
         attendance: Attendance,
         restore: Restore,
         room: Room,
+        disk: Disk,
     ) -> None:
         self._attendance = attendance
         self._restore = restore
         self._room = room
+        self._disk = disk
         self._max_attachment_bytes = config.max_attachment_bytes
         self._appraiser = appraiser
         self._driver = driver
@@ -155,7 +158,11 @@ class Intake:
             raise going_down()
 
     def _check_room(self, priced: Priced, tenant: str) -> None:
-        """Whether there is room, whatever the scheduler says. Raises STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED."""
+        """Return if there is room, whatever the scheduler says.
+
+        Raises DISK_FULL, STORE_FULL, QUEUE_FULL, QUOTA_EXCEEDED.
+        """
+        self._disk.check()
         self._room.check()
         size = attachment_bytes(priced.spec)
         if size and self._jobs.attachment_bytes + size > self._max_attachment_bytes:
@@ -181,8 +188,10 @@ class Intake:
             if not demand.request_id:
                 self._driver.cancel(job.job_id)
             raise
-        except ExchangeError:
+        except ExchangeError as error:
             self._take_back(job)
+            if isinstance(error, DiskFull):
+                self._disk.note(error)
             raise
         return job.snapshot()
 
@@ -193,6 +202,9 @@ class Intake:
         if known is not None:
             return known
         claimed = await self._records.claimed(demand.tenant, demand.request_id)
+        if claimed is not None and self._recorders.leaves(claimed.record.job.job_id):
+            self._disk.check()
+            raise ExchangeUnavailable("this request's refused job is being removed; try again")
         stored = await self._records.read(demand.tenant, claimed.record.job.job_id) if claimed is not None else None
         if stored is None or is_abandoned(stored.record.job):
             return None

@@ -13,6 +13,7 @@ from services.router.leadership.lease import Leadership
 from services.router.leadership.peer_links import PeerLinks
 from triptych.endings import is_terminal
 from triptych.errors import Reason, TriptychError, from_rpc_error
+from triptych.exchange import DiskFull
 from triptych.rpc import Credentials
 from triptych.rpc.guard import METADATA_KEY
 from triptych.rpc.responses import responses
@@ -52,7 +53,8 @@ class _Left(Exception):
 class Forward:
     """The way to whoever leads.
 
-    Raises `Own` when that is this router, NOT_READY when nobody does for too long, and what the leader says.
+    Raises `Own` when that is this router, NOT_READY when nobody does for too long, DISK_FULL when nobody can, and what
+    the leader says.
     """
 
     def __init__(self, leadership: Leadership, own_address: str, credentials: Credentials) -> None:
@@ -133,6 +135,8 @@ class Forward:
                 raise Own
             if address:
                 return RouterServiceStub(self._links.channel(address))
+            if self._leadership.kept_by is not None:
+                raise DiskFull(self._leadership.kept_by.store)
             try:
                 await asyncio.wait_for(self._leadership.change(), _left(until_s))
             except TimeoutError:

@@ -18,11 +18,12 @@ from nats.js.kv import KeyValue
 
 from services.router.changes import Changes
 from services.router.store import compare_and_set
-from triptych.exchange import Exchange, ExchangeError
+from triptych.exchange import DiskFull, Exchange, ExchangeError
 
 log = structlog.get_logger()
 
 _KEY = "router"
+_STREAM = "KV_leader"
 _LOOK_EVERY_S = 0.2
 # An answer that took so much of a lease came over a way on which the leader's word may have been held up as well.
 _SLOW = 0.25
@@ -49,12 +50,14 @@ class Seat:
 class Leadership:
     """One router's part in it. `leader` is the address of whoever leads, "" while nobody is known to.
 
+    `kept_by`: why this router cannot lead although nobody does, where the disk is full. Who leads already goes on.
     `epoch` is the newest term of this router, 0 if it never led.
     """
 
     def __init__(self, exchange: Exchange, address: str, ttl_s: float) -> None:
         self.epoch = 0
         self.leader = ""
+        self.kept_by: DiskFull | None = None
         self._exchange = exchange
         self._address = address
         # Unlike any other router's: a write whose answer was lost is known again by it.
@@ -103,6 +106,9 @@ class Leadership:
                     return await self._take(seat)
                 except (compare_and_set.Conflict, ExchangeError) as error:
                     log.info("leadership_missed", why=str(error))
+                    if isinstance(error, DiskFull):
+                        self.kept_by = error
+                        self._changes.tell()
                     since_s = time.monotonic()
             await asyncio.sleep(min(_LOOK_EVERY_S, self._ttl_s / 10))
 
@@ -145,14 +151,14 @@ class Leadership:
             try:
                 bucket = await self._bucket()
                 with compare_and_set.translated("leader"):
-                    await bucket.delete(_KEY, last=self._revision)
+                    await self._exchange.written(_STREAM, bucket.delete(_KEY, last=self._revision))
             except (compare_and_set.Conflict, ExchangeError) as error:
                 log.info("leadership_not_resigned", why=str(error))
             else:
                 log.info("leadership_resigned", epoch=self.epoch)
 
     def change(self) -> Coroutine[Any, Any, bool]:
-        """Return what waits until, after this call, another router leads, this one, or none."""
+        """Return what waits until, after this call, another router leads, or none, or it is known why none does."""
         return self._changes.next()
 
     def _is_free(self, seat: Seat, known: Seat | None) -> bool:
@@ -199,11 +205,7 @@ class Leadership:
         return Deposed(why)
 
     async def _write(self, last: int) -> int:
-        bucket = await self._bucket()
-        with compare_and_set.translated("leader"):
-            if last:
-                return int(await bucket.update(_KEY, self._value, last=last))
-            return int(await bucket.create(_KEY, self._value))
+        return await compare_and_set.put(self._exchange, "leader", await self._bucket(), _KEY, self._value, last=last)
 
     async def _bucket(self) -> KeyValue:
         self._opened = self._opened or await self._exchange.bucket("leader")
@@ -214,6 +216,8 @@ class Leadership:
         self._set_leader("" if gone else seat.address)
 
     def _set_leader(self, address: str) -> None:
+        if address:
+            self.kept_by = None
         if address != self.leader:
             self.leader = address
             self._changes.tell()

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 
 import nats.errors
 import nats.js.errors
-from nats.js import JetStreamContext
+from nats.js.kv import KeyValue
 
-from triptych.exchange import ExchangeUnavailable, StoreFull
+from triptych.exchange import DiskFull, Exchange, ExchangeUnavailable, StoreFull
+from triptych.exchange.disk import says_disk_full
 from triptych.exchange.store import says_full
 
 # nats-server's codes.
@@ -18,14 +19,25 @@ class Conflict(Exception):
     """Another writer was here since: this one's idea of the last message is out of date."""
 
 
-async def publish(jetstream: JetStreamContext, subject: str, payload: bytes, *, last: int) -> int:
+async def publish(exchange: Exchange, stream: str, subject: str, payload: bytes, *, last: int) -> int:
     """Store one message if the subject's last one has the stream sequence `last` (0: none); returns its own.
 
-    Raises Conflict, StoreFull, ExchangeUnavailable. After the latter the message may be stored, or not.
+    Raises Conflict, StoreFull, DiskFull, ExchangeUnavailable. After the latter the message may be stored, or not.
     """
-    with translated(subject):
+    with translated(stream):
         headers = {"Nats-Expected-Last-Subject-Sequence": str(last)}
-        return int((await jetstream.publish(subject, payload, headers=headers)).seq)
+        publishing = exchange.jetstream.publish(subject, payload, headers=headers)
+        return int((await exchange.written(stream, publishing)).seq)
+
+
+async def put(exchange: Exchange, name: str, bucket: KeyValue, key: str, value: bytes, *, last: int) -> int:
+    """Write a key of the bucket `name` if its last revision is `last` (0: none); returns the new one.
+
+    Raises what `publish` does.
+    """
+    with translated(name):
+        writing = bucket.update(key, value, last=last) if last else bucket.create(key, value)
+        return int(await exchange.written(f"KV_{name}", writing))
 
 
 @contextmanager
@@ -41,6 +53,8 @@ def translated(what: str) -> Iterator[None]:
             raise Conflict(what) from error
         if says_full(error.err_code, why):
             raise StoreFull(what) from error
+        if says_disk_full(why):
+            raise DiskFull(what) from error
         raise ExchangeUnavailable(f"{what}: {why}") from error
     except nats.errors.Error as error:
         raise ExchangeUnavailable(f"{what}: {error!r}") from error

@@ -71,13 +71,9 @@ class Estimates:
             await self._put(state)
 
     async def _put(self, state: dict[str, Any]) -> None:
-        bucket = await self._bucket()
         value = json.dumps(state, separators=(",", ":")).encode()
-        with compare_and_set.translated(_KEY):
-            if self._revision:
-                self._revision = int(await bucket.update(_KEY, value, last=self._revision))
-            else:
-                self._revision = int(await bucket.create(_KEY, value))
+        bucket, last = await self._bucket(), self._revision
+        self._revision = await compare_and_set.put(self._exchange, "jobs", bucket, _KEY, value, last=last)
 
     async def _read(self) -> dict[str, Any]:
         """The state as it is stored, empty if there is none. Raises ValueError if it is no JSON object."""

@@ -28,7 +28,7 @@ class StoredEvent:
 
 
 class EventStore:
-    """Appends and reads. Every method raises ExchangeUnavailable."""
+    """Appends and reads. Every method raises ExchangeUnavailable; `append` and `purge` DiskFull too."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -39,7 +39,7 @@ class EventStore:
         Raises compare_and_set.Conflict, StoreFull.
         """
         subject = events_subject(event.job_id)
-        return await compare_and_set.publish(self._exchange.jetstream, subject, event.SerializeToString(), last=after)
+        return await compare_and_set.publish(self._exchange, _STREAM, subject, event.SerializeToString(), last=after)
 
     async def last(self, job_id: str) -> StoredEvent | None:
         """The job's newest event, asked of the stream's leader."""

@@ -16,7 +16,7 @@ from services.router.store.event_log import EventStore, StoredEvent
 from services.router.store.records import JobStore
 from services.router.store.throttle import ProgressThrottle
 from triptych.endings import is_abandoned, is_terminal
-from triptych.exchange import ExchangeError, ExchangeUnavailable, StoreFull
+from triptych.exchange import DiskFull, ExchangeError, ExchangeUnavailable, StoreFull
 from triptych.v1.job_pb2 import JobEvent, Progress
 
 log = structlog.get_logger()
@@ -68,7 +68,7 @@ class Recorder:
     async def accept(self, queued: JobEvent) -> None:
         """Write the first event, the record, the request's claim and the attachments, all at once.
 
-        Raises Conflict if the request is another job's by now, and StoreFull: then nothing is kept. Raises
+        Raises Conflict if the request is another job's by now, StoreFull, and DiskFull: then nothing is kept. Raises
         ExchangeUnavailable when NATS does not answer: then the writing goes on, and `accepted` tells how it ends.
         """
         self.write(queued)
@@ -220,7 +220,7 @@ class Recorder:
             else:
                 await self._withdraw()
             return False
-        if isinstance(error, StoreFull):
+        if isinstance(error, StoreFull | DiskFull):
             if not self._opened:
                 await self._withdraw()
                 return False
@@ -230,14 +230,23 @@ class Recorder:
         return True
 
     async def _withdraw(self) -> None:
-        """Leave no trace of a job that was not accepted."""
+        """Leave no trace of a job that was not accepted. Where the disk is full that has to wait for room as well."""
         self._closed = True
         self._queue.clear()
         try:
+            while not await self._forget():  # noqa: ASYNC110 - a pause between two tries
+                await asyncio.sleep(_RETRY_S[-1])
+        except (ExchangeError, Deposed) as error:
+            log.warning("job_left_behind", job_id=self._job.job_id, error=str(error))
+
+    async def _forget(self) -> bool:
+        try:
+            await self._mandate.confirm()
             await self._records.forget(self._job.tenant, self._job.job_id)
             await self._events.purge(self._job.job_id)
-        except ExchangeError as error:
-            log.warning("job_left_behind", job_id=self._job.job_id, error=str(error))
+        except DiskFull:
+            return False
+        return True
 
     async def _append(self, event: JobEvent) -> bool:
         """Whether it is written; if not, the log was ahead, and it goes behind what was there."""

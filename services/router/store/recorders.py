@@ -27,6 +27,7 @@ class Recorders:
         self._on_over = on_over
         self._scarce = scarce
         self._recorders: dict[str, Recorder] = {}
+        self._dropped: dict[str, Recorder] = {}
 
     def of(self, job: LiveJob) -> Recorder:
         """The job's only writer."""
@@ -50,14 +51,22 @@ class Recorders:
 
     def drop(self, job: LiveJob) -> None:
         """The job is recorded, or was not accepted."""
-        self._recorders.pop(job.job_id, None)
+        recorder = self._recorders.pop(job.job_id, None)
+        self._dropped = {job_id: each for job_id, each in self._dropped.items() if not each.idle}
+        if recorder is not None and not recorder.idle:
+            self._dropped[job.job_id] = recorder
+
+    def leaves(self, job_id: str) -> bool:
+        """Whether what there is of a job that was not accepted is about to go."""
+        return job_id in self._dropped and not self._dropped[job_id].idle
 
     async def close(self, timeout_s: float) -> None:
         """Let them write for a while, then stop them."""
-        waiting = [recorder.settle() for recorder in self._recorders.values()]
+        recorders = [*self._recorders.values(), *self._dropped.values()]
+        waiting = [recorder.settle() for recorder in recorders]
         if waiting:
             await asyncio.wait([asyncio.ensure_future(each) for each in waiting], timeout=timeout_s)
-        for recorder in self._recorders.values():
+        for recorder in recorders:
             recorder.close()
 
     def _over(self, job: LiveJob) -> None:

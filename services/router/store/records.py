@@ -41,7 +41,8 @@ class JobStore:
     Keys: `job.<tenant>.<id>` (the record), `spec.<id>` (the spec with its attachments, if it has any),
     `request.<tenant>.<id>` (which job a request made). Who does not name a job's tenant does not find it: another
     tenant's job is looked for, and missed, exactly as one that never was. `estimates` is the estimator's (see
-    `Estimates`). Every method raises ExchangeUnavailable; every write compare_and_set.Conflict and StoreFull too.
+    `Estimates`). Every method raises ExchangeUnavailable; every write compare_and_set.Conflict, StoreFull and DiskFull
+    too.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -114,9 +115,7 @@ class JobStore:
         return self._opened
 
     async def _write(self, key: str, value: bytes, last: int) -> int:
-        bucket = await self._bucket()
-        with compare_and_set.translated("jobs"):
-            return int(await (bucket.update(key, value, last=last) if last else bucket.create(key, value)))
+        return await compare_and_set.put(self._exchange, "jobs", await self._bucket(), key, value, last=last)
 
     async def _read(self, key: str) -> KeyValue.Entry | None:
         bucket = await self._bucket()

@@ -25,6 +25,7 @@ from services.router.jobs import LiveJob
 from services.router.leadership.lease import Deposed
 from services.router.leadership.mandate import Mandate
 from services.router.pricing import Pricing
+from services.router.store.disk import Disk
 from services.router.store.recorders import Recorders
 from services.router.workers.call import Call
 from services.router.workers.failures import Blow, beyond_store, judge
@@ -32,7 +33,7 @@ from services.router.workers.fleet import Fleet
 from services.router.workers.token_counts import cut_texts
 from triptych.durations import duration_of, seconds_of
 from triptych.errors import Reason, TriptychError, from_rpc_error, to_status
-from triptych.exchange import Exchange, ExchangeError, ExchangeUnavailable
+from triptych.exchange import DiskFull, Exchange, ExchangeError
 from triptych.rpc.responses import responses
 from triptych.v1 import job_pb2
 from triptych.v1.decoder_service_pb2 import DecodeRequest
@@ -51,7 +52,10 @@ _AMEND_RETRY_S = (0.05, 0.2, 0.5, 1.0)
 
 
 class StageCalls:
-    """One call a task at most. Reports what comes of each to the scheduler; of a call that was stopped, nothing."""
+    """One call a task at most. Reports what comes of each to the scheduler; of a call that was stopped, nothing.
+
+    One that failed because the disk is full is reported when there is room again: until then every other would, too.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class StageCalls:
         recorders: Recorders,
         report: Callable[[Event], None],
         exchange: Exchange,
+        disk: Disk,
     ) -> None:
         self._config = config
         self._mandate = mandate
@@ -70,6 +75,7 @@ class StageCalls:
         self._recorders = recorders
         self._report_event = report
         self._exchange = exchange
+        self._disk = disk
         self._calls: dict[Task, Call] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -155,9 +161,9 @@ class StageCalls:
         except Deposed as error:
             self._mandate.give_up(str(error))
             return
-        except ExchangeUnavailable as error:
+        except ExchangeError as error:
             # Whether another router leads cannot be told: nothing is started that it may have started.
-            event = TaskFailed(call.task, Reason.EXCHANGE_UNAVAILABLE.name, str(error), retryable=True, counts=False)
+            event = await self._postponed(call, error)
         except grpc.aio.AioRpcError as error:
             event = await self._end_of(call, error)
         except Exception:
@@ -168,6 +174,13 @@ class StageCalls:
         if event is not None and self._calls.get(call.task) is call:
             self._drop(call)
             self._report_event(event)
+
+    async def _postponed(self, call: Call, error: TriptychError) -> TaskFailed:
+        """What to tell of a call that failed for the exchange's sake, as soon as it is of use to try it again."""
+        if error.reason is Reason.DISK_FULL:
+            self._disk.note(DiskFull(error.metadata.get("store", "")))
+            await self._disk.has_room()
+        return TaskFailed(call.task, error.reason.name, error.message, retryable=True, counts=False)
 
     async def _perform(self, call: Call) -> Event:
         match call.task.stage:
@@ -264,6 +277,8 @@ class StageCalls:
         error = from_rpc_error(rpc_error)
         call.log.warning("call_failed", reason=error.reason.name, message=error.message)
         call.job.error = to_status(error)
+        if error.reason is Reason.DISK_FULL:
+            return await self._postponed(call, error)
         event, blow = judge(call.task, call.begun, rpc_error.code(), error)
         if isinstance(event, ResultGone) and event.made_by is Stage.ENCODE and call.outdated:
             # What it has missed was made again for another of the job's tasks.

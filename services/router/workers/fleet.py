@@ -1,7 +1,6 @@
 """The workers that are there, as their heartbeats tell it."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from services.router.stages import FROM_PROTO
 from services.router.workers.deaths import Deaths
 from services.router.workers.known_worker import KnownWorker
 from services.router.workers.links import WorkerLinks
+from triptych.address import Address
 from triptych.heartbeats import heartbeat_subject, incarnation, is_worker_id
 from triptych.rpc.channel import RENEWAL_GRACE_S
 from triptych.tls import TlsError
@@ -31,7 +31,7 @@ from triptych.v1.worker_pb2 import ModelProfile, WorkerHeartbeat
 log = structlog.get_logger()
 
 HEARTBEAT_SUBJECTS = heartbeat_subject("*", "*")
-_ADDRESS = re.compile(r"\S{1,255}:\d{1,5}")
+_MAX_ADDRESS = 262
 # Of each stage: whoever floods one keeps no worker of another out.
 MAX_WORKERS = 4096
 _PROBE_S = 1.0
@@ -308,7 +308,7 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
         return None
     good = (
         is_worker_id(beat.worker_id)
-        and _ADDRESS.fullmatch(beat.address)
+        and _is_address(beat.address)
         and beat.stage in FROM_PROTO
         # A worker's own NATS user lets it speak for workers of its stage only.
         and subject == heartbeat_subject(FROM_PROTO[beat.stage].value, beat.worker_id)
@@ -319,3 +319,10 @@ def _parse(subject: str, data: bytes) -> WorkerHeartbeat | None:
 def _replaces(old: WorkerHeartbeat, new: WorkerHeartbeat) -> bool:
     """Whether one process must have ended for the other: no two listen at one address."""
     return old.address == new.address and incarnation(old) < incarnation(new)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return len(text) <= _MAX_ADDRESS and not Address.parse(text).is_everywhere
+    except ValueError:
+        return False

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.cli import command
+from tests.small_disk import small_disk
 from tests.suite import CATALOG, RunningSuite
 from triptych.client import Client
 from triptych.client.local_suite import LocalSuite, lock_owner
@@ -99,6 +100,19 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     assert len(children) == 5
     _, alive = psutil.wait_procs(children, timeout=0)
     assert not alive
+
+
+def test_a_disk_that_is_too_small_is_warned_of_and_a_full_one_refused(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 96) as disk:
+        state_dir = disk.path / "state"
+        started = command.run(*UP, "--detach", state_dir=state_dir)
+        command.run("down", state_dir=state_dir)
+        disk.fill()
+        again = command.run(*UP, state_dir=state_dir)
+    assert started.returncode == 0, started.stderr
+    assert "warning: the stores may take 15.1 GiB, and the disk of" in started.stderr
+    assert again.returncode == 1
+    assert f"the disk of {state_dir / 'nats'} is full" in again.stderr
 
 
 def test_an_address_that_is_taken_is_told_at_once(tmp_path: Path) -> None:

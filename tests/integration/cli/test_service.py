@@ -65,7 +65,8 @@ async def nats(tmp_path: Path) -> AsyncIterator[Nats]:
 
     def make(policy: RestartPolicy) -> Service:
         log = ProcessLog(tmp_path / "nats.log")
-        service = Service("nats", lambda: commands.nats(service.address), NatsReadiness(log), log, policy, _ignore)
+        readiness = NatsReadiness(log, asyncio.Event())
+        service = Service("nats", lambda: commands.nats(service.address), readiness, log, policy, _ignore)
         made.append(service)
         return service
 

@@ -133,7 +133,7 @@ async def fill_events(exchange: Exchange, logs: int) -> list[str]:
             for job_id in itertools.cycle(ids):
                 event.job_id = job_id if size else ""
                 revisions[job_id] = await compare_and_set.publish(
-                    exchange.jetstream, events_subject(job_id), event.SerializeToString(), last=revisions[job_id]
+                    exchange, "EVENTS", events_subject(job_id), event.SerializeToString(), last=revisions[job_id]
                 )
     return ids
 

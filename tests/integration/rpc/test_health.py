@@ -58,6 +58,9 @@ async def test_without_any_address_it_says_how_it_is_called() -> None:
     status, said = await ask()
     assert status == 2
     assert "usage:" in said
+    status, said = await ask(TRIPTYCH_LISTEN="::1:7461")
+    assert status == 2
+    assert "brackets" in said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from triptych.supervisor.process_log import ProcessLog
 
 
@@ -34,3 +36,11 @@ def test_it_appends_to_what_an_earlier_process_wrote(tmp_path: Path) -> None:
     log.write(b"second\n")
     log.close()
     assert (tmp_path / "x.log").read_text() == "first\nsecond\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, a file on a full disk")
+def test_what_a_full_disk_does_not_take_is_in_the_tail() -> None:
+    log = ProcessLog(Path("/dev/full"))
+    log.write(b"one\n")
+    log.write(b"two\n")
+    assert list(log.tail) == ["one", "two"]

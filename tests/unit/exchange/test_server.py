@@ -4,16 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from triptych.exchange.server import command_line, is_ready, listening_port
+from triptych.address import Address
+from triptych.exchange.server import command_line, is_ready, is_unwritable, listening_address
 
 
-def test_the_port_is_read_from_the_log() -> None:
-    assert (
-        listening_port("[7] 2026/01/01 10:00:00.1 [INF] Listening for client connections on 127.0.0.1:41234\n") == 41234
+@pytest.mark.parametrize(
+    ("told", "address"), [("127.0.0.1:41234", Address("127.0.0.1", 41234)), ("[::1]:4222", Address("::1", 4222))]
+)
+def test_its_address_is_read_from_the_log(told: str, address: Address) -> None:
+    line = f"[7] 2026/01/01 10:00:00.1 [INF] Listening for client connections on {told}\n"
+    assert listening_address(line) == address
+    assert not is_ready(line)
+
+
+def test_its_state_is_read_from_the_log() -> None:
+    ready = "[7] 2026/01/01 10:00:00.1 [INF] Server is ready\n"
+    assert is_ready(ready)
+    assert listening_address(ready) is None
+    assert not is_unwritable(ready)
+    broken = (
+        "[7] 2026/01/01 10:00:00.1 [ERR] Filestore [EVENTS] Critical write error: write 1.blk: no space left on device"
     )
-    assert listening_port("[7] 2026/01/01 10:00:00.1 [INF] Listening for client connections on [::1]:4222\n") == 4222
-    assert listening_port("[7] 2026/01/01 10:00:00.1 [INF] Server is ready\n") is None
-    assert is_ready("[7] 2026/01/01 10:00:00.1 [INF] Server is ready\n")
+    assert is_unwritable(broken)
 
 
 def test_its_memory_is_bounded_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
