@@ -137,4 +137,6 @@ def _check_server(url: str, server: str) -> None:
         named = False
     if not named:
         shown = server.rpartition("@")[2]
-        raise ValueError(f"url: {shown!r} names no host and port; an IPv6 address stands in brackets: nats://[::1]:4222")
+        raise ValueError(
+            f"url: {shown!r} names no host and port; an IPv6 address stands in brackets: nats://[::1]:4222"
+        )
