@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from triptych.tasks import end, run_together
+from triptych.tasks import checked, end, run_together
 
 
 async def deaf(to: int, ended: list[str]) -> None:
@@ -58,3 +58,26 @@ async def test_where_all_are_done_it_is_over() -> None:
     async with asyncio.timeout(20):
         await run_together(asyncio.sleep(0), asyncio.sleep(0))
         await end()
+
+
+async def test_work_is_ended_by_what_its_check_raises() -> None:
+    work = asyncio.create_task(asyncio.Event().wait())
+    looks = 0
+
+    async def check() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise ValueError("it will never come")
+
+    with pytest.raises(ValueError, match="never come"):
+        await checked(work, check, 0.01)
+    await asyncio.wait([work])
+    assert work.cancelled()
+
+
+async def test_work_that_is_done_is_not_checked() -> None:
+    async def check() -> None:
+        raise AssertionError("it was done")
+
+    assert await checked(asyncio.sleep(0, "done"), check, 60.0) == "done"
