@@ -72,7 +72,7 @@ class PausedModel:
         values: dict[str, tuple[Any, str]] = {}
         for name in self._encode.wanted(inputs):
             drawn = noise(spec, 0) if self._encode.checkpoint.contracts[name].draws else None
-            bundle, _ = BlockWork(self._encode, name, inputs, guidance(spec), values, drawn).run(self._thread)
+            bundle = BlockWork(self._encode, name, inputs, guidance(spec), values, drawn).run(self._thread).bundle
             bundles.append(bundle)
             values.update(from_bundle(bundle, CPU))
         return bundles
