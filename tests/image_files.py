@@ -185,6 +185,9 @@ FILES: list[ImageFile] = [
         PALETTE[ENTRIES],
         np.where(ENTRIES == 1, 0, 255).astype(np.uint8),
     ),
+    opaque("palette, more alphas than entries", png(ENTRIES, 2, 3, PLTE, (b"tRNS", b"\0" * 5)), PALETTE[ENTRIES]),
+    opaque("palette, more alphas than bytes", png(ENTRIES, 8, 3, PLTE, (b"tRNS", bytes(300))), PALETTE[ENTRIES]),
+    opaque("palette, alphas before it", png(ENTRIES, 2, 3, (b"tRNS", b"\0"), PLTE), PALETTE[ENTRIES]),
     transparent(
         "palette, entries of several alphas",
         png(ENTRIES, 4, 3, PLTE, (b"tRNS", b"\0\x80\x40")),

@@ -26,6 +26,8 @@ _PNG_BEGINNING = 8
 _MAX_PNG_PROFILE = 1 << 20
 # Where a PNG says how many bits a colour has.
 _PNG_DEPTH = 24
+# The next byte, where it says that colours are entries of a palette.
+_PNG_PALETTE = b"\3"
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -191,11 +193,17 @@ def _lean_png(data: bytes) -> bytes:
     """The file without the chunks that do not shape what it shows. Raises `UnusableImage`."""
     if len(data) > _PNG_DEPTH:
         _check_size((int.from_bytes(data[16:20]), int.from_bytes(data[20:24])))
+    has_palette, entries = data[_PNG_DEPTH + 1 : _PNG_DEPTH + 2] == _PNG_PALETTE, 0
     kept, place = [data[:_PNG_BEGINNING]], _PNG_BEGINNING
     while place < len(data):
         length = int.from_bytes(data[place : place + 4])
         name, end = data[place + 4 : place + 8], place + 12 + length
-        if name == b"iCCP":
+        if name == b"PLTE":
+            entries = length // 3
+        if name == b"tRNS" and has_palette and length > entries:
+            # Viewers leave it aside; Pillow fails when colours are converted.
+            pass
+        elif name == b"iCCP":
             kept += [data[place:end]] if _has_profile(data[place + 8 : end - 4]) else []
         elif name in _PNG_CHUNKS or not name.isalpha():
             kept.append(data[place:end])

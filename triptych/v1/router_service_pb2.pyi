@@ -471,7 +471,7 @@ class Verdict(_message.Message):
 
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
-        """Predicted time until it would be admitted; unset if admitted."""
+        """Predicted time until it would be admitted; unset if admitted, or if waiting does not help."""
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:

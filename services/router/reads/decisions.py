@@ -31,7 +31,7 @@ def verdict_message(verdict: actions.Verdict) -> Verdict:
     )
     if verdict.wait_s is not None:
         made.wait.CopyFrom(duration_of(verdict.wait_s))
-    if not verdict.admitted:
+    if not verdict.admitted and verdict.retry_after_s > 0:
         made.retry_after.CopyFrom(duration_of(verdict.retry_after_s))
     return made
 

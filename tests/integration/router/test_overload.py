@@ -84,6 +84,7 @@ async def test_a_deadline_that_cannot_be_met(bench: Bench) -> None:
         assert error.retry_after_s is None
         verdict = (await bench.stub.EstimateJob(pb.EstimateJobRequest(spec=soon))).verdict
         assert verdict.reason == "DEADLINE_UNREACHABLE"
+        assert not verdict.HasField("retry_after")
 
 
 async def test_a_full_queue(bench: Bench) -> None:
