@@ -463,11 +463,11 @@ class Verdict(_message.Message):
     pool: _builtins.str
     @_builtins.property
     def backlog(self) -> _duration_pb2.Duration:
-        """Unrun seconds per worker that are due before the job's end."""
+        """Remaining seconds per worker that are due before the end of the job, or of a shorter one that would be refused."""
 
     @_builtins.property
     def limit(self) -> _duration_pb2.Duration:
-        """What the pool allows a job of this estimate."""
+        """The most that such a job may find: half of its promise by default."""
 
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
