@@ -28,6 +28,8 @@ from services.router.core.ranking import Key, Ranking
 from services.router.core.workers import Workers
 
 _STEP = 1.25
+_LEAST_S = 1e-6
+"""Shorter lengths count as this one, so that the steps up to a job's own length are few."""
 _RETRY_ROUNDS = 8
 
 
@@ -168,10 +170,11 @@ class Admission:
 
     def _shortest_s(self) -> float:
         """Return the shortest of the last arrivals, else of the accepted jobs; 0 if there are none."""
-        if self._arrivals.shortest_s:
-            return self._arrivals.shortest_s
-        lengths = [job.request.seconds.total_s for job in self._table.jobs.values()]
-        return min([length for length in lengths if length > 0], default=0.0)
+        shortest_s = self._arrivals.shortest_s
+        if not shortest_s:
+            lengths = [job.request.seconds.total_s for job in self._table.jobs.values()]
+            shortest_s = min([length for length in lengths if length > 0], default=0.0)
+        return max(shortest_s, _LEAST_S) if shortest_s else 0.0
 
     def _refusal(self, request: JobRequest, pool: PoolConfig, verdict: Verdict, decode_s: float, now: float) -> str:
         seconds = request.seconds

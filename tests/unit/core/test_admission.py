@@ -102,6 +102,14 @@ def test_a_tenant_that_keeps_others_waiting_finds_less_room() -> None:
     assert judge(it, 1.0, tenant="ann").limit_s == judge(it, 1.0, tenant="cid").limit_s
 
 
+@pytest.mark.parametrize("tiny_s", [5e-324, 1e-300, 1e-9])
+def test_jobs_of_no_length_worth_mentioning_make_no_endless_steps(tiny_s: float) -> None:
+    it = scheduler()
+    fill(it, tiny_s, 10.0)
+    assert judge(it, 1e300).reason == "TOO_LONG"
+    assert judge(it, 10.0).admitted
+
+
 def test_accepted_long_jobs_keep_no_short_one_out() -> None:
     it = scheduler()
     fill(it, 500.0, 400.0)
