@@ -147,6 +147,35 @@ def test_a_job_without_an_attempt_left_waits_whether_its_worker_comes_back(retur
         assert "worker n was lost" in finish.blame
 
 
+def test_a_job_without_an_attempt_left_ends_though_another_death_was_none() -> None:
+    """The first death is charged to the job that had the device, the second one to "a": it stays so."""
+    config = SchedulerConfig(pools=CONFIG.pools, max_attempts=1)
+    story = Story(config, TRIO[0], worker("n", Stage.DENOISE, slots=2), TRIO[2])
+    for job_id, seconds in (("a", 10.0), ("b", 1.0)):
+        story.tell(0.0, JobSubmitted(request(job_id, seconds)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    story.tell(1.0, WorkerLost("n", death=1))
+    story.at(2.0, WorkerSeen(TRIO[1]), start(denoise("a"), "n"))
+    story.at(3.0, WorkerLost("n", death=2), RequeueJob("a", 2, "WORKER_LOST"))
+    story.at(4.0, JobCancelRequested("b"), FinishJob("b", "cancelled"))
+    story.at(4.0, WorkerReturned(frozenset({1})))
+    story.at(5.0, WorkerSeen(TRIO[1]))
+    (finish,) = story.tell(13.0, Ticked())
+    assert isinstance(finish, FinishJob)
+    assert finish.reason == "TOO_MANY_ATTEMPTS"
+
+
+def test_a_pause_that_ends_when_another_job_reports_progress_is_over() -> None:
+    roomy = worker("e", Stage.ENCODE, slots=2)
+    story = Story(CONFIG, roomy, *TRIO[1:])
+    for job_id in ("a", "b"):
+        story.at(0.0, JobSubmitted(request(job_id, 4.0)), start(encode(job_id), "e"))
+    story.at(0.0, broken(encode("b")), RequeueJob("b", 0, "OUT_OF_MEMORY", Stage.ENCODE))
+    due_s = story.scheduler.next_tick_s()
+    assert due_s is not None
+    story.at(due_s, TaskProgressed(encode("a"), 0.5), start(encode("b"), "e"))
+
+
 def test_deaths_count_on_in_the_next_scheduler() -> None:
     """So do setbacks, and a suspect runs alone there too, until it gets further than it ever was."""
     story = denoising("a")

@@ -3,6 +3,7 @@
 import pytest
 
 from services.router.core.actions import FinishJob, RequeueJob, StartTask
+from services.router.core.config import SchedulerConfig
 from services.router.core.events import (
     JobRestored,
     ResultGone,
@@ -56,3 +57,13 @@ def test_a_restored_job_keeps_its_count_of_attempts_and_a_pool_that_is_no_more_i
     (begun,) = story.tell(1.0, event)
     assert begun == StartTask(denoise("a"), "n", 17.0, attempt=3, reason="idle")
     assert story.scheduler.job("a").pool == "all"  # type: ignore[union-attr]
+
+
+def test_jobs_whose_turn_is_far_off_did_not_arrive_later_than_now() -> None:
+    """A tenant with much ahead has late ranks. Five minutes on, what it submitted before is no overload."""
+    story = Story(SchedulerConfig(), TRIO[0], TRIO[1], TRIO[2])
+    for index in range(64):
+        event = JobRestored(request(f"a{index}", 2.0), 5_000.0 + index, "interactive", 0, frozenset())
+        story.tell(1_000.0, event)
+    verdict = story.scheduler.estimate_verdict(request("b", 19.0, tenant="other"), 1_300.0)
+    assert verdict.limit_s == pytest.approx(0.5 * 5.0 * 19.0, rel=0.25)

@@ -109,9 +109,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.send(WorkerReturned(frozenset({number})))
 
     @precondition(lambda self: self.driver.calls)
-    @rule(data=st.data(), fraction=st.sampled_from([0.25, 0.5, 1.0]))
-    def progress(self, data: st.DataObject, fraction: float) -> None:
-        assert self.driver.send(TaskProgressed(self.pick(data, self.driver.running()), fraction)) == []
+    @rule(data=st.data(), fraction=st.sampled_from([0.25, 0.5, 1.0]), step_s=st.sampled_from([0.0, 0.0, 3.0]))
+    def progress(self, data: st.DataObject, fraction: float, step_s: float) -> None:
+        self.driver.now += step_s
+        actions = self.driver.send(TaskProgressed(self.pick(data, self.driver.running()), fraction))
+        assert not actions or step_s
 
     @precondition(lambda self: self.driver.running(Stage.DENOISE))
     @rule(data=st.data(), step=st.integers(1, 3))

@@ -127,10 +127,11 @@ class Lifecycle:
             for task, attempts in job.attempts.items():
                 refuted = [death for death in attempts.deaths if death.number in numbers]
                 if refuted:
-                    if self._is_used_up(job, task):
-                        job.held_until.pop(task, None)
+                    was_used_up = self._is_used_up(job, task)
                     attempts.failures = max(0, attempts.failures - sum(death.failures for death in refuted))
                     attempts.deaths = tuple(death for death in attempts.deaths if death not in refuted)
+                    if was_used_up and not self._is_used_up(job, task):
+                        job.held_until.pop(task, None)
                     self._workers.settle(job, task)
                     self._table.changed.add(task.stage)
                     self._table.refresh(job)

@@ -47,15 +47,20 @@ class Placement:
         if Stage.DECODE in changed:
             self._fill(Stage.DECODE, self._least_loaded, actions)
         if Stage.DENOISE in changed:
-            self._fill(Stage.DENOISE, self._denoiser, actions)
-            if any(isinstance(action, StopTask) for action in actions):  # a borrower may find another place
-                self._fill(Stage.DENOISE, self._denoiser, actions)
-            if self._config.rules.preempts:
-                self._migrate(actions)
+            while self._start_denoises(actions):  # one that was evicted may find another place, or leaves room
+                pass
         if Stage.ENCODE in changed:
             self._fill(Stage.ENCODE, self._least_loaded, actions)
         changed.clear()
         return actions
+
+    def _start_denoises(self, actions: list[Action]) -> bool:
+        """Start what can be started, then move paused jobs; return whether any was evicted."""
+        before = len(actions)
+        self._fill(Stage.DENOISE, self._denoiser, actions)
+        if self._config.rules.preempts and not _stops(actions[before:]):
+            self._migrate(actions)
+        return _stops(actions[before:])
 
     def evict(self, job: Job, task: Task, reason: str) -> StopTask:
         """Take a task off its worker: what it had not made durable is made again."""
@@ -95,8 +100,9 @@ class Placement:
         most_running = self._pools[queue.key.pool].max_running
         if stage is Stage.DECODE or most_running is None:
             return True
-        jobs = [job for job in self._table.jobs.values() if job.pool == queue.key.pool]
-        return sum(job.denoise in job.calls for job in jobs) < most_running
+        denoisers = self._workers.of_stage(Stage.DENOISE)
+        running = [job for worker in denoisers for job in worker.running.values() if job.pool == queue.key.pool]
+        return len(running) < most_running
 
     def _begin(self, job: Job, task: Task, worker: Worker, why: str, moved_from: str = "") -> StartTask:
         targets = finished = frozenset[int]()
@@ -222,3 +228,7 @@ class Placement:
                     found.append((job, worker))
                 ahead_s += worker.slowdown * job.remaining(job.denoise)
         return sorted(found, key=lambda each: each[0].key)
+
+
+def _stops(actions: list[Action]) -> bool:
+    return any(isinstance(action, StopTask) for action in actions)

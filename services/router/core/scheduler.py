@@ -109,9 +109,7 @@ class Scheduler:
         actions = self._lifecycle.release(now)
         self._deadlock.expire(now)
         actions += self._apply(event, now)
-        if not isinstance(event, TaskProgressed):
-            actions += self._placement.run()
-        return actions
+        return actions + self._placement.run()
 
     def estimate_verdict(self, request: JobRequest, now: float) -> Verdict:
         """Return what admission would say of the job, and when it would start."""
@@ -147,7 +145,7 @@ class Scheduler:
             case JobSubmitted():
                 return self._submit(event, now)
             case JobRestored():
-                return self._restore(event)
+                return self._restore(event, now)
             case JobCancelRequested(job_id, reason):
                 job = self.table.jobs.get(job_id)
                 return self._lifecycle.end(job, "cancelled", reason) if job else []
@@ -232,7 +230,7 @@ class Scheduler:
         call = job.calls.get(job.denoise)
         return [AmendJob(job.job_id, verdict, call.worker_id if call else None)]
 
-    def _restore(self, event: JobRestored) -> list[Action]:
+    def _restore(self, event: JobRestored, now: float) -> list[Action]:
         request = event.request
         if request.job_id in self.table.jobs:
             return []
@@ -248,8 +246,9 @@ class Scheduler:
             for each in event.tries
         }
         self._bound(job)
-        # It arrived so long before it is due.
-        self._arrivals.add(event.rank - self.config.kappa * request.seconds.total_s, request.seconds.total_s)
+        # It arrived so long before it is due, or earlier: it may have had to wait for its tenant's turn.
+        arrival_s = min(now, event.rank - self.config.kappa * request.seconds.total_s)
+        self._arrivals.add(arrival_s, request.seconds.total_s)
         self.table.add(job)
         return self._lifecycle.end(job, "succeeded") if job.complete else []
 
