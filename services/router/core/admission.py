@@ -165,7 +165,7 @@ class Admission:
 
     def _limit_s(self, length_s: float, cutoff_s: float) -> float:
         """Return the seconds of work per worker that a job of this length may find ahead."""
-        room_s = length_s if length_s <= cutoff_s else cutoff_s**2 / length_s
+        room_s = length_s if length_s <= cutoff_s else cutoff_s * (cutoff_s / length_s)
         return self._config.slack * (self._config.kappa + 1) * room_s
 
     def _shortest_s(self) -> float:
