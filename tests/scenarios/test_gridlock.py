@@ -5,9 +5,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.router.core.actions import FinishJob, GiveBack, RequeueJob, StartTask, StopTask
+from services.router.core.actions import AmendJob, FinishJob, GiveBack, RequeueJob, StartTask, StopTask
 from services.router.core.config import PoolConfig
 from services.router.core.events import (
+    JobAmendRequested,
     JobCancelRequested,
     JobSubmitted,
     LatentsReady,
@@ -227,3 +228,17 @@ def test_all_jobs_are_made_that_fit_the_store_alone(
     stores.run(until_s=200_000.0)
     assert set(stores.ended.values()) == {"succeeded"}
     assert len(stores.ended) == len(mix)
+
+
+def test_a_job_that_waited_behind_one_that_is_amended_starts_if_it_is_ahead_now() -> None:
+    story = Story(CONFIG, TRIO[0], TRIO[1], worker("n2", Stage.DENOISE), TRIO[2])
+    for job_id, seconds in (("a", 1.0), ("b", 9.0), ("c", 3.0)):
+        story.tell(0.0, JobSubmitted(request(job_id, seconds, outputs=2, tenant=job_id)))
+        story.tell(0.0, TaskFinished(encode(job_id), 0.0))
+    story.tell(1.0, LatentsReady("b", 0))
+    assert refuse(story, 1.0, denoise("a")) == []  # "c" may not take the room that "a" waits for
+    amended = request("a", 5.0, outputs=2, tenant="a")
+    answer, begun = story.tell(1.1, JobAmendRequested(amended))
+    assert isinstance(answer, AmendJob)
+    assert isinstance(begun, StartTask)
+    assert begun.task == denoise("c")

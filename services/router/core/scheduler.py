@@ -222,6 +222,7 @@ class Scheduler:
         verdict = self._admission.judge_amended(job, request, now)
         if verdict.admitted:
             job.amend(request, verdict.rank)
+            self.table.changed.update(Stage)  # whoever waited behind it may be ahead of it now
         self.table.add(job)
         for task in job.calls:
             self.fleet.settle(job, task)
