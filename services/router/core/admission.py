@@ -151,7 +151,8 @@ class Admission:
         `tries` are lengths and their fair ranks.
         """
         shortest_s, denoisers = self._shortest_s(), self._workers.live
-        cutoff_s = self._arrivals.cutoff_s(now, request.seconds.total_s, max(1, denoisers))
+        # A job that is shorter than all arrivals finds no less room than the shortest of them.
+        cutoff_s = max(shortest_s, self._arrivals.cutoff_s(now, request.seconds.total_s, max(1, denoisers)))
         for length_s, turn in tries:
             key = (turn + length_s, "", 0)
             crowding_s = self._config.crowding * self._ranking.crowding_s(request, key, denoisers)

@@ -88,6 +88,12 @@ def test_under_overload_jobs_beyond_the_cutoff_find_less_room_the_longer_they_ar
     assert (verdicts[2].reason, verdicts[2].backlog_s, verdicts[2].limit_s) == ("OVERLOADED", 2.0, 1.6)
 
 
+def test_a_job_shorter_than_all_arrivals_finds_no_less_room_than_the_shortest_of_them() -> None:
+    it = scheduler(config=replace(CONFIG, overload_window=1))
+    fill(it, 10.0)
+    assert judge(it, 5.0).limit_s == judge(it, 10.0).limit_s == 25.0
+
+
 def test_a_tenant_that_keeps_others_waiting_finds_less_room() -> None:
     it = scheduler(*fleet(2), config=LEVEL)
     for index in range(6):
