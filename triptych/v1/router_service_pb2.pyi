@@ -884,7 +884,7 @@ class Worker(_message.Message):
     def active_jobs(self) -> _containers.RepeatedCompositeFieldContainer[_worker_pb2.ActiveJob]: ...
     @_builtins.property
     def backlog(self) -> _duration_pb2.Duration:
-        """Unrun estimated seconds of what it runs."""
+        """Remaining estimated seconds of what it runs."""
 
     @_builtins.property
     def heartbeat_age(self) -> _duration_pb2.Duration: ...
@@ -939,7 +939,7 @@ class Pool(_message.Message):
     """Idle workers of other pools that its jobs may borrow."""
     @_builtins.property
     def backlog(self) -> _duration_pb2.Duration:
-        """Unrun estimated seconds of accepted jobs, per worker."""
+        """Remaining estimated seconds of accepted jobs, per worker."""
 
     @_builtins.property
     def max_backlog(self) -> _duration_pb2.Duration:
