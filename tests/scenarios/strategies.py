@@ -16,6 +16,7 @@ pools = st.sampled_from(
             PoolConfig(name="n", models=("n",), max_job_s=30.0, borrow="preemptible", max_running=1),
             PoolConfig(name="rest", labels={"big": "yes"}),
         ),
+        (PoolConfig(name="m", models=("m",), borrow="idle"), PoolConfig(name="n", borrow="idle")),
     ]
 )
 configs = st.builds(
